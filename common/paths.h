@@ -1,0 +1,37 @@
+/*
+ * Layout of the state directory. Every program changes into it first and uses these relative names, so that
+ * a state below a directory that others may not enter (a root-only home, say) still works for the
+ * unprivileged processes: only the directory itself must be enterable.
+ *
+ * owner            path                          mode
+ * root             hermes.conf, bounds.conf      0644
+ * root             public/                       0755   approver.pub, host-id, features, users, policy-generation
+ * admin            policy/                       0755   policy.json 0644 (live policy)
+ * each process     run/<process>/sock            dir 0750, group = its callers' group
+ * each process     <process>/                    0700   its own files, below
+ */
+#ifndef HB_COMMON_PATHS_H
+#define HB_COMMON_PATHS_H
+
+#define HB_PATH_CONFIG "hermes.conf"
+#define HB_PATH_BOUNDS "bounds.conf"
+#define HB_PATH_POLICY "policy/policy.json"
+#define HB_PATH_PUBLIC_KEY "public/approver.pub"
+#define HB_PATH_HOST_ID "public/host-id" /* 32 hex digits and newline */
+
+#define HB_PATH_BROKER_DB "broker/operations.db"
+#define HB_PATH_CONTROL_SECRET "broker/control-secret"    /* and clients/<uid>/control-secret, owned by that uid */
+#define HB_PATH_BROKER_APPROVAL_SECRET "broker/approval-secret"
+#define HB_PATH_APPROVER_APPROVAL_SECRET "approver/approval-secret"
+#define HB_PATH_SIGNING_KEY "approver/signing.key"
+#define HB_PATH_BOT_TOKEN "approver/bot-token"
+#define HB_PATH_APPROVER_DB "approver/approver.db"
+#define HB_PATH_ADMIN_KEY "admin/admin-key"
+#define HB_PATH_FETCHER_CREDENTIALS "fetcher/credentials.json"
+#define HB_PATH_SSH_PROFILES "ssh/profiles"
+#define HB_PATH_SSH_INTEGRITY "ssh/integrity-secret"
+#define HB_PATH_LEDGER(process) process "/ledger.db"
+#define HB_PATH_AUDIT(process) process "/audit.log"
+#define HB_PATH_SOCKET(process) "run/" process "/sock"
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * The gate that each executor passes before any effect, all three with the same code and each in its own process:
+ * policy now, signature, audience, target, expiry, generation, digest recomputed from the request, summary recomputed
+ * from the request, floor and bounds again, then the grant is burnt in the executor's own ledger, and only then true.
+ */
+#ifndef HB_POLICY_GATE_H
+#define HB_POLICY_GATE_H
+
+#include <jansson.h>
+
+#include "common/grant.h"
+#include "common/ledger.h"
+#include "policy/live.h"
+
+struct hb_gate {
+	const char *target;   /* "installer" */
+	const char *audience; /* host id */
+	uid_t admin_uid;
+	struct hb_public_key key;
+	struct hb_ledger *ledger;
+};
+
+/* What /execute carried, decoded: exact fields operation_id, feature, request, envelope. Borrowed from the body. */
+struct hb_execute {
+	const char *operation_id, *feature;
+	json_t *request, *envelope;
+};
+int hb_execute_decode(const json_t *body, struct hb_execute *out, struct hb_error *err);
+
+/* Everything but the burn: used when an operation is taken into the queue. */
+int hb_gate_check(struct hb_gate *g, const struct hb_execute *x, struct hb_grant *grant, struct hb_error *err);
+/* Check again and burn: the last step before the effect. */
+int hb_gate_pass(struct hb_gate *g, const struct hb_execute *x, struct hb_grant *grant, struct hb_error *err);
+
+#endif
