@@ -1,9 +1,10 @@
 /*
- * HTTP/1.1 with JSON over a Unix stream socket (libevent's evhttp), one route table a server.
+ * HTTP/1.1 with JSON over a Unix stream socket (libevent bufferevents, http-parser), one route table a server.
  *
- * For each request, in this order: peer uid by SO_PEERCRED against the route's roles, method and path against the
- * table, body cap, strict JSON. Anything not in the table is 404; a peer without a role for it is 403; both are
- * logged by the program through `on_refused`. Handlers get a decoded object.
+ * For each request, in this order: peer uid by SO_PEERCRED (a stranger: 403), `before`, path and method against the
+ * table (404, 405), the route's roles (403), body cap (413), strict JSON (400). Every refusal is JSON with a code, also
+ * for what is not HTTP, and is told to `on_refused` (why: stranger, route, method, role, body, length, json,
+ * target, headers, malformed, slow). Handlers get a decoded object.
  *
  * TCP listeners (the broker's and admin's) have no peer uid: routes are then open only if they carry HB_ROUTE_TCP,
  * and the program authenticates by header itself.
