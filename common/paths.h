@@ -5,8 +5,9 @@
  *
  * owner            path                          mode
  * root             hermes.conf, bounds.conf      0644
- * root             public/                       0755   approver.pub, host-id, features, users, policy-generation
- * admin            policy/                       0755   policy.json 0644 (live policy)
+ * root             public/                       0755   approver.pub, host-id
+ * admin            policy/                       0755   policy.json 0644 (live policy); for readers that are not
+ *                                                       ours, one line each, 0644: features, users, policy-generation
  * each process     run/<process>/sock            dir 0750, group = its callers' group
  * each process     <process>/                    0700   its own files, below
  */
@@ -16,6 +17,10 @@
 #define HB_PATH_CONFIG "hermes.conf"
 #define HB_PATH_BOUNDS "bounds.conf"
 #define HB_PATH_POLICY "policy/policy.json"
+#define HB_PATH_POLICY_LOCK "policy/policy.lock"
+#define HB_PATH_POLICY_FEATURES "policy/features"
+#define HB_PATH_POLICY_USERS "policy/users"
+#define HB_PATH_POLICY_GENERATION "policy/policy-generation"
 #define HB_PATH_PUBLIC_KEY "public/approver.pub"
 #define HB_PATH_HOST_ID "public/host-id" /* 32 hex digits and newline */
 

@@ -6,7 +6,9 @@
  *   [docker] privileged = no, host_namespaces = no, devices = no, capabilities = no, published_addresses = no,
  *            security_opt = no, sysctls = no, bind_roots = (none)
  *   [quorum] runtime = 1, local = 1, docker = 1, ssh = 1   (least number of approvers)
+ * A key that is absent allows nothing (quorum: 1). Names are written in full, in one spelling.
  * Missing, unreadable, malformed or group/world-writable: nothing is allowed, and the error says why.
+ * Codes: bounds_missing, bounds_malformed, loose_permissions, too_large.
  */
 #ifndef HB_POLICY_BOUNDS_H
 #define HB_POLICY_BOUNDS_H
