@@ -37,6 +37,10 @@ int hb_secret_equal(const struct hb_secret *s, const char *given);
 int hb_fs_write_atomic(int dirfd, const char *path, const void *data, size_t len, mode_t mode, uid_t uid,
 		       gid_t gid, struct hb_error *err);
 
+/* The same, but never replaces: code exists. */
+int hb_fs_write_new(int dirfd, const char *path, const void *data, size_t len, mode_t mode, uid_t uid,
+		    gid_t gid, struct hb_error *err);
+
 /* Create every missing component 0755, the last one with mode/owner (and set them when it exists). */
 int hb_fs_mkdirs(int dirfd, const char *path, mode_t mode, uid_t uid, gid_t gid, struct hb_error *err);
 
