@@ -24,7 +24,7 @@ struct hb_audit_head {
 int hb_audit_open(const char *path, const char *process, struct hb_audit **out, struct hb_error *err);
 void hb_audit_close(struct hb_audit *a);
 
-/* status: ok, refused, denied, failed, timeout, cancelled, crashed, unknown. detail may be NULL; it's not kept. */
+/* status: intent (before an effect), ok, refused, denied, failed, timeout, cancelled, crashed, unknown. detail may be NULL; it's not kept. */
 int hb_audit_append(struct hb_audit *a, const char *action, const char *status, const json_t *detail,
 		    struct hb_error *err);
 struct hb_audit_head hb_audit_head(const struct hb_audit *a);

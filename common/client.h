@@ -15,13 +15,15 @@
 
 struct hb_call {
 	enum hb_peer server;
+	const char *socket;        /* NULL: the server's own path; else another one (hermesctl --socket) */
 	const char *method;        /* "GET", "POST" */
 	const char *path;          /* with query */
 	const char *header_name;   /* one extra header, or NULL */
 	const char *header_value;
 	const json_t *body;        /* borrowed; NULL for none */
 	int timeout_ms;            /* of silence; 0: 10 s */
-	/* Streaming replies (application/x-ndjson): called for each line, already parsed. */
+	/* Streaming replies (application/x-ndjson, and the data of text/event-stream): called for each line, parsed.
+	 * The line is borrowed. Cancelling the call in here is allowed. */
 	void (*on_line)(json_t *line, void *arg);
 	/* Exactly once: status > 0 with the parsed body (borrowed, may be NULL for streams), or status 0
 	 * and err (code unreachable, wrong_peer, timeout, bad_reply). */
@@ -32,6 +34,7 @@ struct hb_call {
 struct hb_client;      /* pool of connections bound to an event base */
 struct hb_client_call; /* one call under way */
 
+/* Ignores SIGPIPE for the process. */
 struct hb_client *hb_client_new(struct event_base *base);
 void hb_client_free(struct hb_client *c); /* calls under way are dropped without on_done */
 struct hb_client_call *hb_client_start(struct hb_client *c, const struct hb_call *call);

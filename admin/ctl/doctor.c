@@ -1,0 +1,220 @@
+/*
+ * hermesctl doctor: everything a person could have got wrong, each with its fix. --authority reads the kernel's own view
+ * of each live process and compares it with what the process may hold.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "admin/ctl/ctl.h"
+#include "common/fs.h"
+#include "common/json.h"
+#include "common/paths.h"
+#include "policy/live.h"
+
+struct findings {
+	struct ctl *c;
+	json_t *list;
+	int wrong;
+};
+
+/* fix NULL: fine. */
+static void note(struct findings *f, const char *check, const char *found, const char *fix)
+{
+	f->wrong += fix != NULL;
+	json_array_append_new(f->list, json_pack("{s:s,s:b,s:s,s:s?}", "check", check, "ok", fix == NULL, "found", found,
+						 "fix", fix));
+	if (f->c->json)
+		return;
+	printf("%-4s %-22s ", fix ? "BAD" : "ok", check);
+	ctl_print_text(found);
+	if (fix) {
+		printf("\n     fix: ");
+		ctl_print_text(fix);
+	}
+	putchar('\n');
+}
+
+static void check_layout(struct findings *f)
+{
+	char found[256], fix[256];
+	size_t bad = 0;
+
+	for (size_t i = 0;; i++) {
+		struct ctl_layout_entry e;
+		struct stat st;
+		if (!ctl_layout(i, &e))
+			break;
+		if (lstat(e.path, &st) < 0)
+			snprintf(found, sizeof found, "%s is missing", e.path);
+		else if (st.st_uid != e.uid || st.st_gid != e.gid || (st.st_mode & 07777) != e.mode)
+			snprintf(found, sizeof found, "%s is %u:%u %04o, expected %u:%u %04o", e.path, st.st_uid, st.st_gid,
+				 st.st_mode & 07777, e.uid, e.gid, e.mode);
+		else
+			continue;
+		snprintf(fix, sizeof fix, "hermesctl --state %s setup", f->c->state);
+		note(f, "state directory", found, fix);
+		bad++;
+	}
+	if (bad == 0)
+		note(f, "state directory", "every directory has its owner and mode", NULL);
+}
+
+static void check_secret(struct findings *f, const char *path, enum hb_peer owner)
+{
+	struct hb_error err = {0};
+	struct hb_secret s;
+
+	if (hb_secret_read(AT_FDCWD, path, hb_peer_uid(owner), 4096, &s, &err) == 0) {
+		hb_secret_free(&s);
+		note(f, path, "0600, right owner", NULL);
+	} else
+		note(f, path, err.message, "the message names the chmod or chown; a missing one is made by setup");
+}
+
+static void check_policy(struct findings *f)
+{
+	struct hb_policy_view view = {0};
+	struct hb_error err = {0};
+	char text[128];
+
+	if (hb_policy_view_load(hb_peer_uid(HB_PEER_ADMIN), &view, &err) < 0) {
+		note(f, "policy", err.message, "mend the file that it names; until then nothing is enabled");
+		return;
+	}
+	snprintf(text, sizeof text, "generation %lld, %zu approvers%s", (long long)view.live.generation,
+		 view.live.user_count, view.live.paused ? ", paused" : "");
+	note(f, "policy", text, view.live.user_count ? NULL : "hermesctl policy set --add-user ID");
+	hb_policy_view_free(&view);
+}
+
+static void check_services(struct findings *f)
+{
+	bool ok;
+	json_t *all, *h;
+	const char *name;
+
+	if (ctl_launcher_pid(f->c) == 0) {
+		note(f, "launcher", "not running", "./manage.sh up");
+		return;
+	}
+	all = ctl_health(f->c, &ok);
+	json_object_foreach(all, name, h) {
+		bool good = strcmp(hb_json_text(h, "status", ""), "ok") == 0;
+		note(f, name, good ? "healthy" : hb_json_text(h, "error", "unreachable"),
+		     good ? NULL : "what it says above; its log is in log/ in the state directory");
+	}
+	json_decref(all);
+}
+
+static void check_space(struct findings *f)
+{
+	uint64_t bytes, inodes;
+	struct hb_error err = {0};
+	char size[32], text[96];
+
+	if (hb_fs_space(AT_FDCWD, hb_config_text(f->c->config, "runtime.storage"), &bytes, &inodes, &err) < 0) {
+		note(f, "storage", err.message, "set runtime.storage to a directory on a local file system");
+		return;
+	}
+	ctl_bytes((double)bytes, size, sizeof size);
+	snprintf(text, sizeof text, "%s and %" PRIu64 " inodes free", size, inodes);
+	note(f, "storage", text, bytes < 1000000000 ? "free space, or move runtime.storage: 1 GB is the least to try with"
+						    : NULL);
+}
+
+/* pid of whoever listens on a server's socket. */
+static pid_t server_pid(enum hb_peer server)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	struct ucred peer = {0};
+	socklen_t len = sizeof peer;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	snprintf(sa.sun_path, sizeof sa.sun_path, "%s", hb_peer_socket(server));
+	if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+		peer.pid = 0;
+	hb_close(&fd);
+	return peer.pid;
+}
+
+/* A number of /proc/PID/status, in the given base; -1 when absent. */
+static long long status_number(const char *status, const char *name, int base)
+{
+	const char *line = strstr(status, name);
+
+	return line ? (long long)strtoull(line + strlen(name), NULL, base) : -1;
+}
+
+static void check_authority(struct findings *f, enum hb_peer server, uint64_t most_caps)
+{
+	char path[64], found[192];
+	struct hb_buf text = HB_BUF_INIT;
+	pid_t pid = server_pid(server);
+	long long uid, caps, bounding, nnp, seccomp;
+	bool good;
+
+	snprintf(path, sizeof path, "/proc/%d/status", pid);
+	if (pid <= 0 || hb_fs_read(AT_FDCWD, path, 65536, &text, NULL) < 0) {
+		note(f, hb_peer_name(server), "not running", "./manage.sh up");
+		return;
+	}
+	uid = status_number(text.data, "\nUid:", 10);
+	caps = status_number(text.data, "\nCapPrm:", 16);
+	bounding = status_number(text.data, "\nCapBnd:", 16);
+	nnp = status_number(text.data, "\nNoNewPrivs:", 10);
+	seccomp = status_number(text.data, "\nSeccomp:", 10);
+	snprintf(found, sizeof found, "pid %d uid %lld caps %llx bounding %llx no_new_privs %lld seccomp %lld", pid, uid, caps,
+		 bounding, nnp, seccomp);
+	good = uid == (long long)hb_peer_uid(server) && ((uint64_t)caps & ~most_caps) == 0 &&
+	       ((uint64_t)bounding & ~most_caps) == 0 && nnp == 1 && seccomp == 2;
+	note(f, hb_peer_name(server), found,
+	     good ? NULL : "more authority than declared: stop it and compare the program with its sandbox table");
+	hb_buf_free(&text);
+}
+
+int ctl_cmd_doctor(struct ctl *c, int argc, char **argv)
+{
+	static const enum hb_peer servers[] = {HB_PEER_BROKER, HB_PEER_FETCHER, HB_PEER_DOCKER, HB_PEER_SSH,
+					       HB_PEER_APPROVER, HB_PEER_ADMIN};
+	const char *authority = NULL;
+	const struct ctl_option options[] = {
+		{"authority", NULL, "compare each live process with what it may hold", &authority, NULL}};
+	struct findings f = {.c = c, .list = json_array()};
+	struct hb_error err = {0};
+
+	if (ctl_parse(c, "doctor", options, 1, argc, argv, 0, 0) < 0)
+		return CTL_USAGE;
+	if (ctl_open(c, &err) < 0)
+		return ctl_error(c, &err);
+	if (geteuid() != 0) {
+		hb_fail(&err, "not_root", "doctor looks into files of every process: run it with sudo");
+		return ctl_error(c, &err);
+	}
+	if (authority) {
+		for (size_t i = 0; i < sizeof servers / sizeof servers[0]; i++)
+			check_authority(&f, servers[i], 0);
+		check_authority(&f, HB_PEER_INSTALLER, CTL_INSTALLER_CAPS);
+	} else {
+		check_layout(&f);
+		check_secret(&f, HB_PATH_CONTROL_SECRET, HB_PEER_BROKER);
+		check_secret(&f, HB_PATH_BROKER_APPROVAL_SECRET, HB_PEER_BROKER);
+		check_secret(&f, HB_PATH_APPROVER_APPROVAL_SECRET, HB_PEER_APPROVER);
+		check_secret(&f, HB_PATH_SIGNING_KEY, HB_PEER_APPROVER);
+		check_secret(&f, HB_PATH_ADMIN_KEY, HB_PEER_ADMIN);
+		check_policy(&f);
+		check_space(&f);
+		check_services(&f);
+	}
+	if (!c->json)
+		printf("%d of %zu checks found something\n", f.wrong, json_array_size(f.list));
+	return ctl_result(c, json_pack("{s:b,s:o}", "ok", f.wrong == 0, "checks", f.list),
+			  f.wrong ? CTL_FAILED : CTL_OK);
+}

@@ -1,0 +1,145 @@
+/*
+ * hermesctl: the command table and its help. Holds nothing; can only ask the broker, the approver's console and admin,
+ * and on the host as root set the state up and start the launcher.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "admin/ctl/ctl.h"
+
+const struct ctl_command ctl_commands[] = {
+	{"quickstart", "[OPTIONS]", "set up, start, and install the configured image", ctl_cmd_quickstart},
+	{"setup", "[OPTIONS]", "create or complete the state directory", ctl_cmd_setup},
+	{"up", "", "start the launcher and wait until everything is ready", ctl_cmd_up},
+	{"down", "", "stop the payload and every process", ctl_cmd_down},
+	{"status", "", "processes, policy and runtime at a glance", ctl_cmd_status},
+	{"doctor", "[--authority]", "check what could be wrong and name the fix", ctl_cmd_doctor},
+	{"runtime install", "[OPTIONS]", "install the configured or given image", ctl_cmd_runtime_install},
+	{"runtime start", "[OPTIONS]", "start the installed release", ctl_cmd_runtime_start},
+	{"runtime stop", "[OPTIONS]", "stop it", ctl_cmd_runtime_stop},
+	{"runtime restart", "[OPTIONS]", "stop and start it", ctl_cmd_runtime_restart},
+	{"runtime status", "", "release, isolation, health, MCP tools", ctl_cmd_runtime_status},
+	{"runtime verify", "", "re-hash the installed tree against its manifest", ctl_cmd_runtime_verify},
+	{"runtime releases", "", "releases on disk", ctl_cmd_runtime_releases},
+	{"operations list", "[--limit N]", "recent operations", ctl_cmd_operations_list},
+	{"operations show", "ID", "one operation, whole", ctl_cmd_operations_show},
+	{"operations watch", "ID", "follow it to its end", ctl_cmd_operations_watch},
+	{"operations cancel", "ID", "take it back before it runs", ctl_cmd_operations_cancel},
+	{"pending", "", "what waits for a decision in this console", ctl_cmd_pending},
+	{"approve", "ID", "show an operation and approve exactly it", ctl_cmd_approve},
+	{"deny", "ID", "deny it", ctl_cmd_deny},
+	{"explain", "[--bounds FILE]", "validate and explain a request on standard input", ctl_cmd_explain},
+	{"policy show", "", "live policy and bounds", ctl_cmd_policy_show},
+	{"policy set", "[OPTIONS]", "change live policy (raises the generation)", ctl_cmd_policy_set},
+	{"grant verify", "--key FILE FILE", "check a grant offline", ctl_cmd_grant_verify},
+	{"audit show", "[--process NAME] [--limit N]", "latest audit records", ctl_cmd_audit_show},
+	{"audit verify", "", "check every audit chain", ctl_cmd_audit_verify},
+};
+const size_t ctl_command_count = sizeof ctl_commands / sizeof ctl_commands[0];
+
+static void usage(FILE *out)
+{
+	fprintf(out, "usage: hermesctl [--state DIR] [--socket PATH] [--json] [--no-input] COMMAND ...\n\n");
+	for (size_t i = 0; i < ctl_command_count; i++)
+		fprintf(out, "  %-18s %-30s %s\n", ctl_commands[i].name, ctl_commands[i].arguments,
+			ctl_commands[i].help);
+	fprintf(out,
+		"\n"
+		"  --state DIR    state directory (default: ./state if it is one, else /var/lib/hermes-broker)\n"
+		"  --socket PATH  another socket of the broker\n"
+		"  --json         one JSON object on standard output\n"
+		"  --no-input     never ask; what would need an answer is refused\n\n"
+		"Exit codes: 0 done, 1 it ran and failed, 2 usage, 3 refused, 4 denied by a person, 5 expired,\n"
+		"cancelled or revoked, 6 a service can't be reached, 7 outcome unknown, 8 not found.\n"
+		"`hermesctl COMMAND --help` explains one command.\n");
+}
+
+/* The longest command whose words begin argv; *words says how many there are. */
+static const struct ctl_command *find(int argc, char **argv, int *words)
+{
+	for (size_t i = 0; i < ctl_command_count; i++) {
+		const char *space = strchr(ctl_commands[i].name, ' ');
+		size_t first = space ? (size_t)(space - ctl_commands[i].name) : strlen(ctl_commands[i].name);
+		if (strlen(argv[0]) != first || strncmp(argv[0], ctl_commands[i].name, first) != 0)
+			continue;
+		if (!space) {
+			*words = 1;
+			return &ctl_commands[i];
+		}
+		if (argc > 1 && strcmp(argv[1], space + 1) == 0) {
+			*words = 2;
+			return &ctl_commands[i];
+		}
+	}
+	return NULL;
+}
+
+static const char *default_state(void)
+{
+	struct stat st;
+
+	return stat("state/hermes.conf", &st) == 0 ? "state" : "/var/lib/hermes-broker";
+}
+
+/* --json and --no-input may stand anywhere, also behind the command; the rest only in front. */
+static int take_global(struct ctl *c, int argc, char **argv)
+{
+	int kept = 1;
+	bool literal = false, front = true;
+
+	for (int i = 1; i < argc; i++) {
+		const char *a = argv[i];
+		if (strcmp(a, "--") == 0)
+			literal = true;
+		if (!literal && strcmp(a, "--json") == 0)
+			c->json = true;
+		else if (!literal && strcmp(a, "--no-input") == 0)
+			c->no_input = true;
+		else if (front && (strcmp(a, "--state") == 0 || strcmp(a, "--socket") == 0) && i + 1 < argc)
+			*(a[3] == 't' ? &c->state : &c->socket) = argv[++i];
+		else if (front && strncmp(a, "--state=", 8) == 0)
+			c->state = a + 8;
+		else if (front && strncmp(a, "--socket=", 9) == 0)
+			c->socket = a + 9;
+		else {
+			front = front && a[0] == '-' && strcmp(a, "--help") != 0;
+			argv[kept++] = argv[i];
+		}
+	}
+	argv[kept] = NULL;
+	return kept;
+}
+
+int main(int argc, char **argv)
+{
+	struct ctl c = {.program = argv[0], .screen = isatty(STDERR_FILENO)};
+	const struct ctl_command *command;
+	int words;
+
+	argc = take_global(&c, argc, argv);
+	if (!c.state)
+		c.state = default_state();
+	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0)) {
+		usage(stdout);
+		return CTL_OK;
+	}
+	if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+		printf("hermesctl %s\n", HB_VERSION);
+		return CTL_OK;
+	}
+	if (argc < 2) {
+		usage(stderr);
+		return CTL_USAGE;
+	}
+	command = find(argc - 1, argv + 1, &words);
+	if (!command) {
+		fprintf(stderr, "hermesctl: no command \"");
+		ctl_print_text(argv[1]);
+		fprintf(stderr, "\"; see hermesctl --help\n");
+		return CTL_USAGE;
+	}
+	return command->run(&c, argc - 1 - words, argv + 1 + words);
+}
