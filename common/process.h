@@ -29,12 +29,13 @@ struct hb_process {
 	struct hb_sandbox_report sandbox;
 	char host_id[33];
 	int64_t started_at;
+	int exit_code;
 };
 
 struct hb_program {
 	enum hb_peer self;
 	const char *usage;               /* text of --help after the common options */
-	struct hb_server_options server; /* .ctx is filled in with what `open` returns */
+	struct hb_server_options server; /* .ctx is filled in with what `open` returns; on_refused NULL: logged */
 	/* Before confinement: open files, keys, databases; fork declared workers. Returns the program's state or NULL. */
 	void *(*open)(struct hb_process *p, struct hb_error *err);
 	/* What it needs afterwards; may depend on the configuration. */
@@ -50,6 +51,12 @@ struct hb_program {
  * material, 71 cannot start (the reason is one log line). */
 int hb_process_main(const struct hb_program *program, int argc, char **argv);
 void hb_process_exit(struct hb_process *p, int code);
+
+/* Uids and sockets that the configuration adds to the table of peers: identities.base_uid, broker.client_uids,
+ * approver.console_approvers. Also for programs that are not servers (launcher, hermesctl). */
+int hb_process_peers(const struct hb_config *config, struct hb_error *err);
+/* Supplementary groups of p: those of the table, and for docker the group of the Docker socket (never root's). */
+size_t hb_process_groups(const struct hb_config *config, enum hb_peer p, gid_t *groups, size_t max);
 
 /* {"status":"ok"|"error","error":..,"checks":{..}} with what every process has: version, uid, uptime, sandbox. */
 json_t *hb_process_health(struct hb_process *p, const char *error);

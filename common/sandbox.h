@@ -48,7 +48,9 @@ struct hb_sandbox {
 	const uint16_t *tcp_connect; /* else only to these ports, 0-terminated; NULL: none */
 	const uint16_t *tcp_bind;    /* ports it may listen on, 0-terminated; NULL: none */
 	uint64_t keep_caps;         /* mask of (1ULL << CAP_*) left permitted and effective; 0 for all but the installer */
-	bool deny_list;             /* the runner: everything but mount, ptrace, bpf, keyctl, modules ... is allowed */
+	/* The runner: everything but ptrace, bpf, keyctl, modules ... is allowed, and without HB_SYS_MOUNT mount and
+	 * namespaces neither. Without paths no Landlock domain is entered, since one forbids mounting. */
+	bool deny_list;
 	size_t max_files;           /* RLIMIT_NOFILE; 0: 1024 */
 	size_t max_memory;          /* RLIMIT_AS in bytes; 0: none */
 };
@@ -59,6 +61,11 @@ struct hb_sandbox_report {
 	uint64_t caps_permitted, caps_bounding;
 };
 
+/* What name resolution and TLS read, for those that declare HB_SYS_INET and reach other hosts. */
+extern const struct hb_sandbox_path hb_sandbox_inet_paths[];
+extern const size_t hb_sandbox_inet_path_count;
+
+/* Must be called before the process has a second thread. */
 int hb_sandbox_apply(const struct hb_sandbox *box, bool degraded_ok, struct hb_sandbox_report *report,
 		     struct hb_error *err);
 
