@@ -1,0 +1,82 @@
+/*
+ * hermes-broker, the front door.
+ *
+ * Holds: the control secret, the secret it shares with the approver, the approver's PUBLIC key, its operations database.
+ * Never holds: any power to act, the signing key, the bot token, the Docker socket, SSH profiles.
+ * Called by: root (hermesctl) and the uids in broker.client_uids; the approver, to deliver grants; admin and launcher
+ * for health. Calls: installer, docker and ssh executors, the approver.
+ */
+#include <stdlib.h>
+
+#include "broker/broker.h"
+#include "common/log.h"
+#include "common/paths.h"
+
+static void *
+open_broker(struct hb_process *p, struct hb_error *err)
+{
+	struct hb_broker *b;
+
+	return hb_broker_open(p, &b, err) < 0 ? NULL : b;
+}
+
+static int
+sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error *err)
+{
+	static const struct hb_sandbox_path paths[] = {
+		{"broker", HB_FS_READ | HB_FS_WRITE},
+		{"public", HB_FS_READ},
+		{"policy", HB_FS_READ | HB_FS_OPTIONAL},
+		{HB_PATH_BOUNDS, HB_FS_READ | HB_FS_OPTIONAL},
+	};
+	static uint16_t ports[HB_LISTEN_MAX + 1];
+	const char **items;
+	size_t n = hb_config_list(p->config, "broker.listen_tcp", &items);
+	struct hb_listen where;
+
+	if (n > HB_LISTEN_MAX)
+		return hb_fail(err, "bad_listen", "broker.listen_tcp has more than %d addresses", HB_LISTEN_MAX);
+	for (size_t i = 0; i < n; i++) {
+		if (hb_listen_parse(items[i], hb_config_bool(p->config, "broker.listen_tcp_private"), &where, err) < 0)
+			return -1;
+		ports[i] = (uint16_t)where.port;
+	}
+	*out = (struct hb_sandbox){
+		.name = "hermes-broker",
+		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_EVENTS | (n ? HB_SYS_INET : 0),
+		.paths = paths,
+		.path_count = sizeof(paths) / sizeof(paths[0]),
+		.tcp_bind = n ? ports : NULL,
+		.max_files = 2048,
+	};
+	return 0;
+}
+
+static int
+run(struct hb_process *p, void *ctx, struct hb_error *err)
+{
+	return hb_broker_run(p, ctx, err);
+}
+
+static void
+close_broker(void *ctx)
+{
+	hb_broker_close(ctx);
+}
+
+int
+main(int argc, char **argv)
+{
+	struct hb_program program = {
+		.self = HB_PEER_BROKER,
+		.usage = "The front door: clients prepare and execute operations here, a person decides elsewhere.\n",
+		.server = {.routes = hb_broker_routes, .route_count = hb_broker_route_count,
+			   .on_refused = hb_access_refused},
+		.open = open_broker,
+		.sandbox = sandbox,
+		.run = run,
+		.close = close_broker,
+	};
+
+	return hb_process_main(&program, argc, argv);
+}
