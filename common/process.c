@@ -348,6 +348,7 @@ run(struct start *s, struct hb_error *err)
 		hb_log(HB_LOG_WARN, "ready_unread", NULL);
 	hb_close(&s->ready_fd);
 	hb_log(HB_LOG_INFO, "ready", "version", HB_VERSION, NULL);
+	err->code[0] = '\0'; /* what went wrong so far was dealt with */
 	if (event_base_dispatch(p->base) < 0) {
 		hb_fail(err, "internal", "the event loop failed");
 		return EX_OSERR;
