@@ -4,9 +4,10 @@
 
 main() {
 	set -euo pipefail
-	local root state json=() verb
+	local root state build json=() verb
 	root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 	state=$root/state
+	build=${BUILD:-$root/build}
 	verb=${1:-help}
 	[ $# -eq 0 ] || shift
 
@@ -25,7 +26,7 @@ main() {
 
 	case $verb in
 	quickstart) quickstart ;;
-	build) install_packages build; build ;;
+	build) install_packages build; compile ;;
 	test-packages) install_packages build run test ;; # what make check calls
 	up | down | status | doctor) ctl "$verb" "${rest[@]}" ;;
 	health) ctl status "${rest[@]}" ;;
@@ -95,13 +96,13 @@ install_packages() {
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $list >&2
 }
 
-build() {
-	[ -f "$root/build/build.ninja" ] || meson setup "$root/build" "$root" >&2
-	ninja -C "$root/build" >&2
+compile() {
+	[ -f "$build/build.ninja" ] || meson setup "$build" "$root" >&2
+	ninja -C "$build" >&2
 }
 
 ctl() {
-	local program=$root/build/admin/hermesctl
+	local program=$build/admin/hermesctl
 	[ -x "$program" ] || fail "not built yet: run ./manage.sh quickstart (or ./manage.sh build)"
 	as_root "$program" --state "$state" "${json[@]}" "$@"
 }
@@ -109,7 +110,7 @@ ctl() {
 quickstart() {
 	install_packages build run
 	say "Building"
-	build
+	compile
 	ctl quickstart "${rest[@]}"
 }
 

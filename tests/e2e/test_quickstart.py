@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""The main job as its user does it: a real image from a real registry becomes a running, healthy, verified service, with
+a person's approval in between; and what happens when things go wrong around it."""
+import glob
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "fixtures"))
+BUILD = os.environ["HB_BUILD"]
+CTL = os.path.join(BUILD, "admin", "hermesctl")
+CACHE = os.environ.get("HB_CACHE") or os.path.join(BUILD, "cache")
+
+PROCESSES = ["broker", "fetcher", "installer", "docker", "ssh", "approver", "admin"]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Registry:
+    """A real docker-registry with its own storage, on a port of its own."""
+
+    def __init__(self, directory):
+        self.port = free_port()
+        config = os.path.join(directory, "registry.yml")
+        with open(config, "w", encoding="utf-8") as f:
+            f.write("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\n"
+                    "http: {addr: '127.0.0.1:%d'}\n" % (os.path.join(directory, "registry"), self.port))
+        self.process = subprocess.Popen(["docker-registry", "serve", config], stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
+        wait_for(lambda: urllib.request.urlopen("http://127.0.0.1:%d/v2/" % self.port, timeout=2).status == 200,
+                 "the registry")
+
+    def push(self, layout, name):
+        subprocess.run(["skopeo", "copy", "-q", "--all", "--preserve-digests", "--dest-tls-verify=false",
+                        "oci:%s:app" % layout, "docker://127.0.0.1:%d/%s" % (self.port, name)], check=True)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def wait_for(condition, what, seconds=60):
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if condition():
+                return
+        except (OSError, KeyError, ValueError):
+            pass
+        if time.monotonic() > deadline:
+            raise AssertionError("gave up waiting for " + what)
+        time.sleep(0.1)
+
+
+class System:
+    """One state directory, its processes and the command line to it."""
+
+    def __init__(self, directory, image, registry_port):
+        self.dir, self.image, self.registry_port = directory, image, registry_port
+        self.state = os.path.join(directory, "state")
+        self.data = os.path.join(directory, "data", "executor")
+        self.port, self.admin_port = free_port(), free_port()
+
+    def settings(self):
+        token = os.path.join(self.data, "auth-token")
+        values = {
+            "runtime.storage": os.path.join(self.dir, "storage"), "runtime.data": self.data,
+            "runtime.port": self.port, "runtime.health_path": "/", "runtime.health_body": "executor",
+            "runtime.health_token_file": token, "runtime.mcp_key_file": token, "runtime.health_sustain": 1,
+            "runtime.health_interval": 2, "admin.listen": "127.0.0.1:%d" % self.admin_port,
+        }
+        return [a for k, v in values.items() for a in ("--set", "%s=%s" % (k, v))]
+
+    def ctl(self, *args, check=None, stdin=None):
+        r = subprocess.run([CTL, "--state", self.state, "--json"] + list(args), capture_output=True, text=True,
+                           input=stdin, timeout=240)
+        if check is not None and r.returncode != check:
+            raise AssertionError("hermesctl %s: exit %d, expected %d\n%s\n%s" % (
+                " ".join(args), r.returncode, check, r.stdout, r.stderr))
+        return json.loads(r.stdout) if r.stdout.strip() else {}
+
+    def quickstart(self, *extra, check=0):
+        return self.ctl("quickstart", "--image", self.image, "--insecure-registry",
+                        "127.0.0.1:%d" % self.registry_port, *self.settings(), *extra, check=check)
+
+    def healthy(self):
+        return self.ctl("runtime", "status")["health"]["ok"]
+
+    def pid(self, process):
+        """Who serves run/<process>/sock."""
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect("/proc/self/cwd/" + os.path.relpath(os.path.join(self.state, "run", process, "sock")))
+            return int.from_bytes(s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], "little")
+
+    def runtime_pids(self):
+        """Processes of the payload: those with our data directory in their environment."""
+        found = []
+        for path in glob.glob("/proc/[0-9]*/status"):
+            try:
+                with open(path, encoding="utf-8") as f:
+                    uid = [line.split()[1] for line in f if line.startswith("Uid:")][0]
+                if uid == "10118":
+                    found.append(int(path.split("/")[2]))
+            except (OSError, IndexError):
+                continue
+        return found
+
+
+class Quickstart(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="hb-e2e-")
+        os.chmod(cls.dir, 0o755)
+        layout = os.path.join(cls.dir, "layout")
+        made = subprocess.run([sys.executable, os.path.join(HERE, "..", "fixtures", "payload_image.py"), layout,
+                               "--cache", CACHE], check=True, capture_output=True, text=True)
+        cls.digests = json.loads(made.stdout)
+        cls.registry = Registry(cls.dir)
+        cls.registry.push(layout, "executor:1.5.9")
+        image = "127.0.0.1:%d/executor:1.5.9@%s" % (cls.registry.port, cls.digests["index"])
+        cls.system = System(cls.dir, image, cls.registry.port)
+
+    @classmethod
+    def tearDownClass(cls):
+        if os.path.exists(os.path.join(cls.system.state, "hermes.conf")):
+            cls.system.ctl("down")
+        cls.registry.stop()
+        shutil.rmtree(cls.dir)
+
+    def test_01_a_tag_alone_is_refused(self):
+        r = self.system.ctl("quickstart", "--image", "127.0.0.1:1/executor:1.5.9", "--approve", check=3)
+        self.assertEqual(r["code"], "image_not_pinned")
+
+    def test_02_without_a_person_nothing_is_installed(self):
+        r = self.system.quickstart("--no-input", check=3)
+        self.assertIn(r["code"], ("no_terminal", "no_approver"))
+        self.assertFalse(self.system.ctl("runtime", "status")["installed"])
+        self.assertEqual(os.listdir(os.path.join(self.system.dir, "storage", "releases")), [])
+
+    def test_03_installs_and_runs(self):
+        r = self.system.quickstart("--approve")
+        self.assertEqual(r["operation"]["state"], "succeeded")
+        status = self.system.ctl("runtime", "status", check=0)
+        self.assertEqual("sha256:" + status["manifest_digest"].removeprefix("sha256:"), self.digests["manifest"])
+        self.assertEqual(sorted(status["health"]["tools"]), ["execute", "resume"])
+        self.assertEqual(status["isolation"], "namespaces")
+        self.assertTrue(self.system.runtime_pids())
+
+    def test_04_again_changes_nothing(self):
+        before = self.system.ctl("operations", "list")["operations"]
+        r = self.system.quickstart("--approve")
+        self.assertFalse(r["changed"])
+        self.assertEqual(self.system.ctl("operations", "list")["operations"], before)
+
+    def test_05_the_tree_verifies_and_a_changed_byte_is_found(self):
+        self.assertTrue(self.system.ctl("runtime", "verify", check=0)["ok"])
+        release = os.path.realpath(os.path.join(self.system.dir, "storage", "current"))
+        victim = os.path.join(release, "rootfs", "app", "release")
+        with open(victim, "r+b") as f:
+            old = f.read(1)
+            f.seek(0)
+            f.write(b"X")
+        r = self.system.ctl("runtime", "verify", check=1)
+        self.assertEqual([d["path"].lstrip("./") for d in r["differences"]], ["app/release"])
+        with open(victim, "r+b") as f:
+            f.write(old)
+
+    def test_06_stop_start_restart_take_a_grant_each(self):
+        self.system.ctl("runtime", "stop", "--approve", check=0)
+        self.assertEqual(self.system.runtime_pids(), [])
+        self.system.ctl("runtime", "start", "--approve", check=0)
+        first = self.system.runtime_pids()
+        self.system.ctl("runtime", "restart", "--approve", check=0)
+        self.assertTrue(self.system.runtime_pids())
+        self.assertFalse(set(first) & set(self.system.runtime_pids()))
+
+    def test_07_kill_9_of_each_process_is_survived(self):
+        for name in PROCESSES:
+            with self.subTest(process=name):
+                old = self.system.pid(name)
+                os.kill(old, signal.SIGKILL)
+                wait_for(lambda: self.system.pid(name) != old, name + " to come back")
+                wait_for(lambda: self.system.ctl("status")["ok"], "health after kill -9 of " + name)
+                wait_for(self.system.healthy, "the service after kill -9 of " + name)
+                self.assertEqual(len(self.system.runtime_pids()), 1)
+
+    def test_08_kill_9_of_the_payload_is_survived(self):
+        old = self.system.runtime_pids()
+        for pid in old:
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: self.system.runtime_pids() and not set(old) & set(self.system.runtime_pids()), "a new one")
+        wait_for(self.system.healthy, "health")
+
+    def test_09_a_denied_request_does_nothing(self):
+        before = self.system.runtime_pids()
+        p = subprocess.Popen([CTL, "--state", self.system.state, "--json", "runtime", "stop"],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        out, _ = p.communicate(timeout=60)
+        self.assertEqual(p.returncode, 3, out)  # nobody to ask: taken back
+        self.assertEqual(self.system.runtime_pids(), before)
+
+    def test_10_audit_verifies_and_a_changed_byte_is_found(self):
+        self.assertTrue(self.system.ctl("audit", "verify", check=0)["ok"])
+        log = os.path.join(self.system.state, "approver", "audit.log")
+        with open(log, "rb") as f:
+            good = f.read()
+        spoiled = bytearray(good)
+        spoiled[len(good) // 2] ^= 1
+        with open(log, "r+b") as f:
+            f.write(spoiled)
+        try:
+            r = self.system.ctl("audit", "verify", check=1)
+            self.assertEqual(r["chains"]["approver"]["status"], "broken")
+        finally:
+            with open(log, "r+b") as f:
+                f.write(good)
+
+    def test_11_doctor_finds_nothing(self):
+        self.assertTrue(self.system.ctl("doctor", check=0)["ok"])
+        self.assertTrue(self.system.ctl("doctor", "--authority", check=0)["ok"])
+
+    def test_12_policy_change_kills_a_pending_approval(self):
+        # A second client asks; before anybody decides, the policy changes.
+        with open(os.path.join(self.system.state, "broker", "control-secret"), encoding="ascii") as f:
+            secret = f.read().strip()
+        body = json.dumps({"feature": "runtime", "request": {"action": "stop"}, "user_id": "0", "session": "s"})
+        r = subprocess.run(["curl", "-s", "--unix-socket", "run/broker/sock", "-H", "X-Broker-Secret: " + secret,
+                            "-H", "Content-Type: application/json", "-d", body, "http://broker/prepare"],
+                           cwd=self.system.state, capture_output=True, text=True, check=True)
+        operation = json.loads(r.stdout)["operation_id"]
+        self.system.ctl("policy", "set", "--features", "runtime,docker", check=0)
+        wait_for(lambda: self.system.ctl("operations", "show", operation)["state"] == "revoked", "revocation")
+        self.assertNotEqual(subprocess.run([CTL, "--state", self.system.state, "approve", "--yes", operation],
+                                           capture_output=True).returncode, 0)
+
+    def test_13_down_leaves_no_process(self):
+        pids = [self.system.pid(n) for n in PROCESSES]
+        self.system.ctl("down", check=0)
+        for pid in pids:
+            self.assertFalse(os.path.exists("/proc/%d" % pid))
+        self.assertEqual(self.system.runtime_pids(), [])
+
+    def test_14_up_brings_the_service_back(self):
+        self.system.ctl("up", check=0)
+        wait_for(self.system.healthy, "the service")
+
+
+if __name__ == "__main__":
+    unittest.main(failfast=True, verbosity=2)
