@@ -4,44 +4,12 @@
  * Both are files that other processes replace while we run (rotation, a change of policy). They are looked at with
  * one fstatat(2) before each use and read again only when they changed, so a rotation takes effect at once.
  */
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "broker/broker.h"
 #include "common/ids.h"
 #include "common/json.h"
 #include "common/log.h"
-
-#define SECRET_MAX 512
-
-int
-hb_secret_watch(struct hb_watched_secret *w, struct hb_error *err)
-{
-	struct hb_secret fresh = {0};
-	struct stat st = {0};
-
-	/* A missing file goes on to hb_secret_read, whose message says what to do. */
-	if (fstatat(AT_FDCWD, w->path, &st, AT_SYMLINK_NOFOLLOW) == 0 && w->loaded && st.st_ino == w->seen.st_ino &&
-	    st.st_size == w->seen.st_size && st.st_mode == w->seen.st_mode && st.st_uid == w->seen.st_uid &&
-	    st.st_ctim.tv_sec == w->seen.st_ctim.tv_sec && st.st_ctim.tv_nsec == w->seen.st_ctim.tv_nsec)
-		return 0;
-	hb_secret_unwatch(w);
-	if (hb_secret_read(AT_FDCWD, w->path, geteuid(), SECRET_MAX, &fresh, err) < 0)
-		return -1;
-	w->secret = fresh;
-	w->seen = st;
-	w->loaded = true;
-	return 0;
-}
-
-void
-hb_secret_unwatch(struct hb_watched_secret *w)
-{
-	if (w->loaded)
-		hb_secret_free(&w->secret);
-	w->loaded = false;
-}
 
 /* Refusals go to the log each time and to the audit chain at most once a second, with the number left out. */
 void

@@ -87,7 +87,6 @@ hb_broker_close(struct hb_broker *b)
 		event_free(b->tick);
 	hb_watchers_free(b);
 	hb_runs_free(b);
-	hb_services_free(b);
 	hb_secret_unwatch(&b->control);
 	hb_secret_unwatch(&b->approval);
 	if (b->policy_ok)
@@ -141,16 +140,16 @@ hb_listen_parse(const char *text, bool private_ok, struct hb_listen *out, struct
 	port = colon ? strtol(colon + 1, &end, 10) : 0;
 	if (!colon || len == 0 || len >= sizeof(l.host) || colon[1] < '0' || colon[1] > '9' || *end || port < 1 ||
 	    port > 65535)
-		return hb_fail(err, "bad_listen", "broker.listen_tcp: \"%s\" is not ADDRESS:PORT with a numeric address",
+		return hb_fail(err, "config_listen", "broker.listen_tcp: \"%s\" is not ADDRESS:PORT with a numeric address",
 			       text);
 	memcpy(l.host, from, len);
 	l.port = (int)port;
 	how = reach(l.host);
 	if (how == 0)
-		return hb_fail(err, "bad_listen", "broker.listen_tcp: %s is not a loopback or private address; the broker "
+		return hb_fail(err, "config_listen", "broker.listen_tcp: %s is not a loopback or private address; the broker "
 			       "is not served to other networks", text);
 	if (how == 1 && !private_ok)
-		return hb_fail(err, "bad_listen", "broker.listen_tcp: %s is a private address; that needs "
+		return hb_fail(err, "config_listen", "broker.listen_tcp: %s is a private address; that needs "
 			       "listen_tcp_private = yes", text);
 	*out = l;
 	return 0;

@@ -14,12 +14,11 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include <sys/queue.h>
-#include <sys/stat.h>
 
 #include "broker/operations.h"
-#include "common/fs.h"
 #include "common/keys.h"
 #include "common/process.h"
+#include "common/watched_secret.h"
 #include "policy/live.h"
 
 /* Limits, each with its reason. */
@@ -32,14 +31,6 @@
 #define HB_CALL_TIMEOUT_MS 10000
 #define HB_LISTEN_MAX 7               /* TCP addresses; a client needs two */
 #define HB_KEEP_DAYS 30             /* final operations older than this are removed */
-
-/* A secret file that may be replaced while we run: read again when its inode, time or size changed. */
-struct hb_watched_secret {
-	const char *path;
-	struct stat seen;
-	struct hb_secret secret;
-	bool loaded;
-};
 
 struct hb_watcher; /* events.c: a client that waits or listens */
 struct hb_run;     /* run.c: one operation at an executor */
@@ -81,8 +72,6 @@ struct hb_broker {
 };
 
 /* access.c */
-int hb_secret_watch(struct hb_watched_secret *w, struct hb_error *err); /* load or reload */
-void hb_secret_unwatch(struct hb_watched_secret *w);
 /* True when the caller may go on; otherwise it has been answered. */
 bool hb_access_ok(struct hb_broker *b, struct hb_request *req);
 void hb_access_refused(const char *why, uid_t uid, const char *path, void *ctx);
@@ -138,7 +127,6 @@ json_t *hb_outbox_request(struct hb_broker *b, const struct hb_op *op, const cha
 /* services.c */
 void hb_services_init(struct hb_broker *b);
 void hb_services_tick(struct hb_broker *b);
-void hb_services_free(struct hb_broker *b);
 json_t *hb_broker_health(struct hb_broker *b);
 
 /* main.c's parts, also used by tests */

@@ -92,6 +92,11 @@ run_free(struct hb_run *r)
 void
 hb_runs_free(struct hb_broker *b)
 {
+	struct hb_run *r;
+
+	/* At the end of the process the client is gone already, and its calls with it. */
+	LIST_FOREACH(r, &b->runs, link)
+		r->call = NULL;
 	while (!LIST_EMPTY(&b->runs))
 		run_free(LIST_FIRST(&b->runs));
 }

@@ -79,14 +79,6 @@ hb_services_tick(struct hb_broker *b)
 	}
 }
 
-void
-hb_services_free(struct hb_broker *b)
-{
-	for (int i = 0; i < HB_SVC_COUNT; i++)
-		if (b->services[i].call)
-			hb_client_cancel(b->services[i].call);
-}
-
 json_t *
 hb_broker_health(struct hb_broker *b)
 {
