@@ -5,8 +5,9 @@
  * each layer as a descriptor, hashes the compressed bytes it reads (they must equal `digest`) and the tar stream
  * that comes out (it must equal `diff_id`), and at the end writes manifest.mtree, a BSD mtree(5) file of the tree.
  *
- * Policy: ownership squashed to the worker's uid and gid, setuid and setgid bits stripped (counted), devices refused,
- * fifos refused, extended attributes dropped (counted), file times kept.
+ * Policy: ownership squashed to the worker's uid and gid, setuid and setgid bits stripped (counted), devices and fifos
+ * left out (counted: real base images carry a few), extended attributes dropped (counted), file times kept. Every rule:
+ * docs/UNPACK.md.
  */
 #ifndef HB_INSTALLER_UNPACK_H
 #define HB_INSTALLER_UNPACK_H
@@ -41,17 +42,19 @@ struct hb_unpack_progress {
 struct hb_tree_info {
 	char tree_digest[HB_HEX256]; /* SHA-256 of manifest.mtree */
 	uint64_t files, directories, links, bytes;
-	uint64_t setuid_stripped, xattrs_dropped;
+	uint64_t setuid_stripped, xattrs_dropped, devices_skipped;
 };
 
 struct hb_unpacker;
 
-/* staging_fd: an empty directory owned by uid. rootfs/ and manifest.mtree appear in it. `degraded_ok`: see
- * common/sandbox.h. */
+/* staging_fd: an empty directory owned by uid, open for reading (not O_PATH); borrowed. rootfs/ and manifest.mtree appear
+ * in it. limits NULL: the defaults. `degraded_ok`: see common/sandbox.h. Forks without exec, so it must be called while no
+ * other thread of the process runs. */
 int hb_unpack_start(int staging_fd, uid_t uid, gid_t gid, const struct hb_unpack_limits *limits, bool degraded_ok,
 		    struct hb_unpacker **out, struct hb_error *err);
 /* Blocks until the layer is applied; `progress` may be NULL and is called a few times a second. Codes: digest_mismatch,
- * diff_id_mismatch, short_blob, bad_archive, unsafe_path, limit_exceeded, device_refused, disk_full, worker_died. */
+ * diff_id_mismatch, short_blob, bad_archive, unsafe_path, limit_exceeded, disk_full, io_failed, worker_died. After a
+ * failure nothing but hb_unpack_free makes sense; the caller removes the staging directory. */
 int hb_unpack_layer(struct hb_unpacker *u, const struct hb_unpack_layer *layer,
 		    void (*progress)(const struct hb_unpack_progress *p, void *arg), void *arg, struct hb_error *err);
 /* Writes and syncs the manifest, ends the worker. */
