@@ -58,12 +58,33 @@ take_lock(const char *path, int *lock, struct hb_error *err)
 int
 hb_ledger_open(const char *path, struct hb_ledger **out, int *recovered, struct hb_error *err)
 {
+	return hb_ledger_open_settled(path, NULL, NULL, NULL, out, recovered, err);
+}
+
+/* An operation that was finished already, or never burnt, needs no settling. */
+static int
+settle(struct hb_ledger *l, const char *operation_id, const char *state, const json_t *result, struct hb_error *err)
+{
+	struct hb_error why;
+
+	if (hb_ledger_finish(l, operation_id, state, result, &why) == 0 || strcmp(why.code, "ledger_final") == 0 ||
+	    strcmp(why.code, "unknown_operation") == 0)
+		return 0;
+	return hb_fail(err, why.code, "%s", why.message);
+}
+
+int
+hb_ledger_open_settled(const char *path, const char *operation_id, const char *state, const json_t *result,
+		       struct hb_ledger **out, int *recovered, struct hb_error *err)
+{
 	const struct hb_db_options options = {.full_sync = true, .steps = steps, .step_count = 1};
 	struct hb_ledger *l = hb_calloc(1, sizeof(*l));
 	int changed;
 
 	l->lock = -1;
 	if (take_lock(path, &l->lock, err) != 0 || hb_db_open(path, &options, &l->db, err) != 0)
+		goto fail;
+	if (operation_id != NULL && settle(l, operation_id, state, result, err) != 0)
 		goto fail;
 	changed = hb_db_run(l->db, err,
 			    "UPDATE grants SET state = 'outcome_unknown', finished_at = ?"

@@ -18,6 +18,10 @@ struct hb_ledger;
 
 /* Opens or creates; rows left "executing" become "outcome_unknown" (count in *recovered when not NULL). */
 int hb_ledger_open(const char *path, struct hb_ledger **out, int *recovered, struct hb_error *err);
+/* The same for an executor with a journal of its own that knows what became of the operation it was at: that one, when it
+ * is still "executing", first gets this final state and result. */
+int hb_ledger_open_settled(const char *path, const char *operation_id, const char *state, const json_t *result,
+			   struct hb_ledger **out, int *recovered, struct hb_error *err);
 void hb_ledger_close(struct hb_ledger *l);
 
 /* Record the grant id and operation as executing. Code grant_replayed when either is known already. */

@@ -1,0 +1,55 @@
+/* The state of the installer process. Only its own loop touches it; job workers get copies by fork.
+ */
+#ifndef HB_INSTALLER_INSTALLER_H
+#define HB_INSTALLER_INSTALLER_H
+
+#include <event2/event.h>
+#include <jansson.h>
+
+#include "broker/installer/journal.h"
+#include "broker/installer/store.h"
+#include "broker/installer/supervise.h"
+#include "common/digest.h"
+#include "common/ledger.h"
+#include "common/process.h"
+#include "policy/gate.h"
+
+struct hb_jobs;
+
+struct hb_installer {
+	struct hb_process *process;
+	struct hb_store store;
+	struct hb_ledger *ledger;
+	struct hb_journal *journal;
+	struct hb_supervisor *supervisor;
+	struct hb_jobs *jobs;
+	char settings[HB_HEX256]; /* of process->config */
+	char *data_parent;        /* the directory that holds, or will hold, the data directory */
+	json_t *verify;           /* the last verification: {state, ok, ...} */
+	struct event *retry;      /* next try to start the payload the operator wants running */
+	int tries;
+	char trouble[256]; /* why it isn't running, when it should be; or "" */
+	bool stopping;
+};
+
+extern const struct hb_route hb_installer_routes[];
+extern const size_t hb_installer_route_count;
+
+/* Key, host id, uids: loaded anew for each use, so that replaced files count at once. */
+int hb_installer_gate(struct hb_installer *in, struct hb_gate *out, struct hb_error *err);
+/* hermes.conf as it is on disk says the same [runtime] as this process was started with. Code
+ * settings_stale. */
+int hb_installer_settings_fresh(const struct hb_installer *in, struct hb_error *err);
+
+/* Bring the payload to the operator's wish: at start-up and after a recovery. Tries again with
+ * growing pauses. */
+void hb_installer_reconcile(struct hb_installer *in);
+
+/* status.c */
+json_t *hb_installer_runtime(struct hb_installer *in);
+json_t *hb_installer_health(struct hb_installer *in);
+
+/* recover.c: with the journal, before anything else happens. */
+int hb_installer_recover(struct hb_installer *in, struct hb_error *err);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * One job at a time: an operation, a verification, or the recovery after a worker that died. The
+ * slow part runs in a forked worker (work.h); this side owns everything that must be durable and
+ * true: ledger, journal, audit log, supervisor.
+ */
+#ifndef HB_INSTALLER_JOB_H
+#define HB_INSTALLER_JOB_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "broker/installer/installer.h"
+
+struct hb_jobs *hb_jobs_new(struct hb_installer *in);
+void hb_jobs_free(struct hb_jobs *j); /* ends a running worker */
+
+/* Take an operation: checked by the gate, then started, or queued with its grant unburnt. *state is
+ * "executing" or "queued". Codes: those of the gate, busy, and when it was to start at once: those
+ * of starting. */
+int hb_job_execute(struct hb_installer *in, const struct hb_execute *x, const char **state,
+		   struct hb_error *err);
+/* Code busy when one is running or waiting. */
+int hb_job_verify(struct hb_installer *in, struct hb_error *err);
+
+/* {status, state, progress, result, error?, code?}; NULL with code unknown_operation. */
+json_t *hb_job_status(struct hb_installer *in, const char *operation_id, struct hb_error *err);
+/* {id, phase} of the running operation, or JSON null. */
+json_t *hb_job_present(const struct hb_installer *in);
+bool hb_job_idle(const struct hb_installer *in);
+
+/* What the ledger and /status keep of an outcome: {returncode, output, truncated, timed_out,
+ * duration, output_sha256, ...}. err NULL: it succeeded. `result` (may be NULL) is stolen. */
+json_t *hb_outcome(json_t *result, const struct hb_error *err, double seconds);
+
+#endif

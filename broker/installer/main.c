@@ -1,0 +1,168 @@
+/*
+ * hermes-installer: the executor of runtime operations.
+ *
+ * Holds: the approver's public key, the runtime store, the data directory of the payload, its
+ * ledger, journal and audit log. Must never hold: a network socket, the signing key, a bot token, a
+ * Docker socket. Called by: the broker
+ * (/seal, /execute, /status); the broker, admin and the operator (/health, /runtime, /releases).
+ * Calls: the fetcher.
+ *
+ * Root, because the payload, the unpack worker and the store belong to three different users, with
+ * the capabilities below and no others. Runner and probe are forked before it confines itself,
+ * unpack and job workers afterwards.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "broker/installer/activate.h"
+#include "broker/installer/installer.h"
+#include "broker/installer/job.h"
+#include "common/buf.h"
+#include "common/fs.h"
+#include "common/log.h"
+#include "common/paths.h"
+
+/* The directory that holds the data directory must exist before confinement; one that exists is
+ * left as it is. */
+static int open_data_parent(struct hb_installer *in, struct hb_error *err)
+{
+	char *data = hb_strdup(hb_config_text(in->process->config, "runtime.data"));
+	struct stat st;
+	int rc = 0;
+
+	in->data_parent = hb_strdup(dirname(data));
+	free(data);
+	if (stat(in->data_parent, &st) < 0)
+		rc = hb_fs_mkdirs(AT_FDCWD, in->data_parent, 0755, 0, 0, err);
+	else if (!S_ISDIR(st.st_mode))
+		rc = hb_fail(err, "data_unusable",
+			     "%s, which should hold runtime.data, is not a directory",
+			     in->data_parent);
+	return rc;
+}
+
+static void installer_close(void *ctx)
+{
+	struct hb_installer *in = ctx;
+
+	hb_jobs_free(in->jobs);
+	if (in->retry)
+		event_free(in->retry);
+	if (in->supervisor)
+		hb_supervisor_free(in->supervisor);
+	hb_ledger_close(in->ledger);
+	hb_journal_close(in->journal);
+	hb_store_close(&in->store);
+	json_decref(in->verify);
+	free(in->data_parent);
+	free(in);
+}
+
+static void *installer_open(struct hb_process *p, struct hb_error *err)
+{
+	struct hb_installer *in = hb_calloc(1, sizeof *in);
+
+	in->process = p;
+	in->store.fd = in->store.releases_fd = in->store.blobs_fd = -1;
+	in->jobs = hb_jobs_new(in);
+	/* The workers first: they must hold none of what is opened below. */
+	if (hb_supervisor_new(p, &in->supervisor, err) < 0 ||
+	    hb_config_runtime_digest(p->config, in->settings, err) < 0 ||
+	    hb_store_open(hb_config_text(p->config, "runtime.storage"), hb_peer_uid(HB_PEER_UNPACK),
+			  hb_peer_uid(HB_PEER_FETCHER), &in->store, err) < 0 ||
+	    open_data_parent(in, err) < 0 || hb_installer_recover(in, err) < 0) {
+		installer_close(in);
+		return NULL;
+	}
+	return in;
+}
+
+static int installer_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out,
+			     struct hb_error *err)
+{
+	static struct hb_sandbox_path paths[] = {
+		{NULL, HB_FS_READ | HB_FS_WRITE}, /* storage */
+		{NULL, HB_FS_READ | HB_FS_WRITE}, /* the directory with the data directory */
+		{"installer", HB_FS_READ | HB_FS_WRITE},
+		{"run", HB_FS_READ | HB_FS_WRITE},
+		{"policy", HB_FS_READ},
+		{"public", HB_FS_READ},
+		{HB_PATH_BOUNDS, HB_FS_READ | HB_FS_OPTIONAL},
+		{HB_PATH_CONFIG, HB_FS_READ},
+		{"/proc", HB_FS_READ}, /* the sandbox of workers, and the payload's listeners */
+	};
+	struct hb_installer *in = ctx;
+
+	paths[0].path = in->store.path;
+	paths[1].path = in->data_parent;
+	*out = (struct hb_sandbox){
+		.name = "hermes-installer",
+		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_OWNERS | HB_SYS_UNIX | HB_SYS_FORK |
+			    HB_SYS_IDENTITY | HB_SYS_EVENTS,
+		.paths = paths,
+		.path_count = sizeof paths / sizeof *paths,
+		/* CHOWN: staging to the unpack worker, data to the payload. DAC_OVERRIDE, FOWNER:
+		 * trees that belong to the worker. SETUID, SETGID: becoming the worker. KILL:
+		 * ending workers that have become somebody else. */
+		.keep_caps = 1ull << CAP_CHOWN | 1ull << CAP_DAC_OVERRIDE | 1ull << CAP_FOWNER |
+			     1ull << CAP_SETUID | 1ull << CAP_SETGID | 1ull << CAP_KILL,
+	};
+	return 0;
+}
+
+static int installer_run(struct hb_process *p, void *ctx, struct hb_error *err)
+{
+	struct hb_installer *in = ctx;
+
+	if (hb_supervisor_run(in->supervisor, NULL, NULL, err) < 0)
+		return -1;
+	hb_installer_reconcile(in);
+	return 0;
+}
+
+static void on_stopped(int ok, const struct hb_error *err, void *arg)
+{
+	struct hb_installer *in = arg;
+
+	if (!ok)
+		hb_log(HB_LOG_ERROR, "stop_failed", "code", err->code, "msg", err->message, NULL);
+	hb_process_exit(in->process, 0);
+}
+
+/* An operation under way is ended as by a crash: the journal puts things right at the next start.
+ */
+static void installer_stop(struct hb_process *p, void *ctx)
+{
+	struct hb_installer *in = ctx;
+
+	if (in->stopping)
+		return;
+	in->stopping = true;
+	hb_jobs_free(in->jobs);
+	in->jobs = hb_jobs_new(in);
+	hb_supervisor_stop(in->supervisor, on_stopped, in);
+}
+
+int main(int argc, char **argv)
+{
+	const struct hb_program program = {
+		.self = HB_PEER_INSTALLER,
+		.usage = "Installs, starts and stops the runtime, each time with a grant that a "
+			 "person signed.\n",
+		.server = {.routes = hb_installer_routes, .route_count = hb_installer_route_count},
+		.open = installer_open,
+		.sandbox = installer_sandbox,
+		.run = installer_run,
+		.stop = installer_stop,
+		.close = installer_close,
+	};
+
+	return hb_process_main(&program, argc, argv);
+}

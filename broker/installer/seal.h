@@ -1,0 +1,32 @@
+/*
+ * Sealing a runtime operation: names become identities. Used twice, by the same code: when an
+ * operation is prepared, and again by the job worker before it acts, so that what runs is what was
+ * approved or nothing at all.
+ */
+#ifndef HB_INSTALLER_SEAL_H
+#define HB_INSTALLER_SEAL_H
+
+#include <jansson.h>
+
+#include "broker/installer/chain.h"
+#include "broker/installer/store.h"
+#include "common/config.h"
+#include "common/error.h"
+#include "common/server.h"
+
+/* The manifest digest that the request and hermes.conf pin for this platform, or "". Codes:
+ * platform_mismatch when they contradict each other, platform_not_host, bad_digest. */
+int hb_seal_pin(const struct hb_config *config, const json_t *request, char hex[HB_HEX256],
+		struct hb_error *err);
+
+/* The chain of the request's image, from the bytes in the blob store. */
+int hb_seal_chain(const struct hb_store *s, const struct hb_config *config, const json_t *request,
+		  struct hb_chain *out, struct hb_error *err);
+/* The object `resolved` for it (docs/PROTOCOL.md, Runtime operation, sealed). */
+json_t *hb_seal_resolved(const struct hb_config *config, const json_t *request,
+			 const struct hb_chain *c, struct hb_error *err);
+
+/* POST /seal */
+void hb_seal_handle(struct hb_request *req, void *ctx);
+
+#endif
