@@ -13,7 +13,7 @@
 
 #include "common/buf.h"
 #include "common/grant.h"
-#include "common/ini.h"
+#include "common/strict_ini.h"
 #include "policy/image_ref.h"
 #include "policy/live.h"
 #include "policy/text.h"

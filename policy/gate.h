@@ -10,6 +10,7 @@
 
 #include "common/grant.h"
 #include "common/ledger.h"
+#include "policy/floor.h"
 #include "policy/live.h"
 
 struct hb_gate {
@@ -18,6 +19,7 @@ struct hb_gate {
 	uid_t admin_uid;
 	struct hb_public_key key;
 	struct hb_ledger *ledger;
+	const struct hb_floor_own *own; /* what of this host is ours; NULL: only what the names tell */
 };
 
 /* What /execute carried, decoded: exact fields operation_id, feature, request, envelope. Borrowed from the body. */
@@ -27,9 +29,11 @@ struct hb_execute {
 };
 int hb_execute_decode(const json_t *body, struct hb_execute *out, struct hb_error *err);
 
-/* Everything but the burn: used when an operation is taken into the queue. */
+/* Everything but the burn: used when an operation is taken into the queue. `grant` is filled on success only.
+ * Codes: those of policy/live.h, common/grant.h, policy/floor.h, and not_deployed, not_sealed, quorum_not_met,
+ * user_not_allowed, generation_went_back. */
 int hb_gate_check(struct hb_gate *g, const struct hb_execute *x, struct hb_grant *grant, struct hb_error *err);
-/* Check again and burn: the last step before the effect. */
+/* Check again and burn: the last step before the effect. Also grant_replayed. */
 int hb_gate_pass(struct hb_gate *g, const struct hb_execute *x, struct hb_grant *grant, struct hb_error *err);
 
 #endif
