@@ -18,7 +18,7 @@ struct quickstart {
 static bool is_configured_image(struct ctl *c, const json_t *runtime)
 {
 	return hb_json_bool(runtime, "installed", false) &&
-	       strcmp(hb_json_text(runtime, "image", ""), hb_config_text(c->config, "runtime.image")) == 0;
+	       strcmp(hb_json_text(runtime, "installed_image", ""), hb_config_text(c->config, "runtime.image")) == 0;
 }
 
 /* True when the configured image is installed and healthy; one that is just starting is waited for. */

@@ -113,7 +113,7 @@ void ctl_print_runtime(const json_t *r)
 {
 	static const struct {
 		const char *label, *member;
-	} lines[] = {{"image", "image"},         {"manifest", "manifest_digest"}, {"platform", "platform"},
+	} lines[] = {{"image", "installed_image"}, {"manifest", "manifest_digest"}, {"platform", "platform"},
 		     {"tree digest", "tree_digest"}, {"isolation", "isolation"},     {"supervisor", "supervisor"},
 		     {"desired", "desired"},       {"address", "address"}};
 	const json_t *process = json_object_get(r, "process"), *health = json_object_get(r, "health"), *v;
