@@ -106,6 +106,8 @@ static int archive_failed(struct apply *a)
 		return -1;
 	if (why != NULL && strstr(why, "too large") != NULL)
 		return header_too_large(a);
+	if (why != NULL && strstr(why, "overflow") != NULL)
+		return hb_fail(a->err, "limit_exceeded", "an entry is said to have more bytes than can be counted");
 	return hb_fail(a->err, "bad_archive", "the layer's tar archive is damaged: %.200s",
 		       why != NULL ? why : "unknown reason");
 }
