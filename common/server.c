@@ -201,7 +201,7 @@ on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int
 	bufferevent_setwatermark(conn->bev, EV_READ, 0, HB_PIPELINE_MAX);
 	bufferevent_set_timeouts(conn->bev, NULL, &write_tv);
 	bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
-	hb_conn_arm(conn, HB_REQUEST_SECONDS);
+	hb_conn_arm(conn, s->request_seconds);
 	make_room(s, conn);
 }
 
@@ -234,6 +234,8 @@ hb_server_new(struct event_base *base, const struct hb_server_options *options, 
 	s->base = base;
 	s->options = *options;
 	s->conn_max = options->max_connections > 0 ? options->max_connections : CONNECTIONS_MAX;
+	s->request_seconds = options->request_seconds > 0 ? options->request_seconds : HB_REQUEST_SECONDS;
+	s->idle_seconds = options->idle_seconds > 0 ? options->idle_seconds : HB_IDLE_SECONDS;
 	TAILQ_INIT(&s->conns);
 	s->retry = evtimer_new(base, on_retry, s);
 	if (s->retry == NULL) {

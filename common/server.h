@@ -49,7 +49,9 @@ struct hb_server_options {
 	/* Sees each request before routing (TCP: Host, Origin, key checks). Return false after replying. */
 	bool (*before)(struct hb_request *req, void *ctx);
 	void (*on_refused)(const char *why, uid_t uid, const char *path, void *ctx);
-	int max_connections; /* 0: 512 */
+	int max_connections;   /* 0: 512 */
+	int request_seconds;   /* for a whole request from its first byte; 0: 15 */
+	int idle_seconds;      /* between requests; 0: 60 */
 };
 
 int hb_server_new(struct event_base *base, const struct hb_server_options *options, struct hb_server **out,

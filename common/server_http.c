@@ -35,7 +35,7 @@ hb_conn_answered(struct hb_conn *conn, bool keep_alive)
 	conn->state = HB_CONN_IDLE;
 	TAILQ_REMOVE(&s->conns, conn, next);
 	TAILQ_INSERT_TAIL(&s->conns, conn, next);
-	hb_conn_arm(conn, HB_IDLE_SECONDS);
+	hb_conn_arm(conn, s->idle_seconds);
 	if (!conn->feeding && evbuffer_get_length(bufferevent_get_input(conn->bev)) > 0)
 		event_active(conn->resume, EV_TIMEOUT, 0);
 }
@@ -80,7 +80,7 @@ on_message_begin(http_parser *parser)
 	hb_buf_clear(&conn->name);
 	hb_buf_clear(&conn->value);
 	hb_buf_clear(&conn->body);
-	hb_conn_arm(conn, HB_REQUEST_SECONDS);
+	hb_conn_arm(conn, conn->server->request_seconds);
 	return 0;
 }
 
@@ -368,5 +368,5 @@ hb_conn_too_slow(struct hb_conn *conn)
 	conn->req->keep_alive = false;
 	refused(conn, "slow");
 	hb_reply_refusal(conn->req, 408, "request_timeout", "the request was not complete after %d seconds",
-			 HB_REQUEST_SECONDS);
+			 conn->server->request_seconds);
 }

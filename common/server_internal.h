@@ -97,7 +97,7 @@ struct hb_server {
 	struct hb_server_listener listeners[HB_LISTENERS_MAX];
 	size_t listener_count;
 	TAILQ_HEAD(, hb_conn) conns; /* oldest activity first */
-	int conn_count, conn_max;
+	int conn_count, conn_max, request_seconds, idle_seconds;
 	bool paused;          /* not accepting: every place is taken, or descriptors ran out */
 	struct event *retry;  /* ... and then this looks again */
 };
