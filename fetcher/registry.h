@@ -69,6 +69,9 @@ struct hb_get {
 int hb_site_get(struct hb_registry *r, struct hb_site *site, struct hb_http *http, const struct hb_get *get,
 		struct hb_response *out, struct hb_error *err);
 
+/* No request was made, since one is not allowed yet; hb_source_try makes rate_limited of it. */
+#define HB_STILL_LIMITED "still_limited"
+
 /* Remember that `host` wants us to wait, durably, and say so. Returns -1 with code rate_limited. */
 int hb_rate_limited(struct hb_registry *r, const char *host, const char *retry_after, int attempt,
 		    const char *reason, struct hb_error *err);

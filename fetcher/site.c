@@ -60,7 +60,8 @@ static int wait_for_host(struct hb_registry *r, const struct hb_site *site, cons
 			return 0;
 		if ((until - now) * 1000 > patience - hb_monotonic_ms()) {
 			hb_time_rfc3339(until, when);
-			return hb_fail(err, "rate_limited", "%s limits our rate: rate limited, next try at %s", host, when);
+			return hb_fail(err, HB_STILL_LIMITED, "%s limits our rate: rate limited, next try at %s", host,
+				       when);
 		}
 		if (!hb_pause(r->stop, 500))
 			return hb_fail(err, "cancelled", "the job was cancelled");

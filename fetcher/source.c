@@ -66,9 +66,20 @@ static bool is_local(const struct hb_error *err)
 	       strncmp(err->code, "storage_", 8) == 0;
 }
 
+/* Waiting would take too long: the answer that told us to wait says more than that we would have to. */
+static int give_up_waiting(const struct hb_error *before, struct hb_error *why)
+{
+	if (strcmp(before->code, "rate_limited") == 0)
+		*why = *before;
+	else
+		snprintf(why->code, sizeof(why->code), "rate_limited");
+	return -1;
+}
+
 static int try_site(struct hb_source *s, struct hb_site *site, hb_attempt_fn attempt, void *arg,
 		    struct hb_error *why)
 {
+	struct hb_error before = {0};
 	int limit = site->mirror ? MIRROR_ATTEMPTS : s->retries + 1;
 
 	for (int n = 0, wrong = 0, all = 0; n < limit && all < ATTEMPTS_MAX; n++, all++) {
@@ -76,6 +87,9 @@ static int try_site(struct hb_source *s, struct hb_site *site, hb_attempt_fn att
 
 		if (rc == 0)
 			return 0;
+		if (strcmp(why->code, HB_STILL_LIMITED) == 0)
+			return give_up_waiting(&before, why);
+		before = *why;
 		if (!hb_error_is_passing(why) || (is_wrong_content(why) && ++wrong == WRONG_CONTENT_MAX))
 			return -1;
 		if (rc > 0)
