@@ -8,6 +8,7 @@
 
 struct admin {
 	struct hb_process *process;
+	uint16_t port[2];      /* the one it listens on, 0-terminated */
 	int wrong_keys;        /* since the last right one */
 	int64_t locked_until;  /* monotonic ms: wrong keys cost growing time */
 };

@@ -49,17 +49,27 @@ static int parse_listen(const char *text, char host[64], int *port, struct hb_er
 static void *open_admin(struct hb_process *p, struct hb_error *err)
 {
 	struct admin *a = hb_calloc(1, sizeof *a);
-	const char *listen = hb_config_text(p->config, "admin.listen");
 	char host[64];
 	int port;
 
 	a->process = p;
-	if (parse_listen(listen, host, &port, err) < 0 ||
-	    hb_server_listen_tcp(p->server, host, port, NULL, err) < 0) {
+	if (parse_listen(hb_config_text(p->config, "admin.listen"), host, &port, err) < 0) {
 		free(a);
 		return NULL;
 	}
+	a->port[0] = (uint16_t)port;
 	return a;
+}
+
+static int run(struct hb_process *p, void *ctx, struct hb_error *err)
+{
+	char host[64];
+	int port;
+
+	(void)ctx;
+	if (parse_listen(hb_config_text(p->config, "admin.listen"), host, &port, err) < 0)
+		return -1;
+	return hb_server_listen_tcp(p->server, host, port, NULL, err);
 }
 
 static int sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error *err)
@@ -69,14 +79,16 @@ static int sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, stru
 		{"bounds.conf", HB_FS_READ},         {"run", HB_FS_READ},
 	};
 
+	struct admin *a = ctx;
+
 	(void)p;
-	(void)ctx;
 	(void)err;
 	*out = (struct hb_sandbox){
 		.name = "hermes-admin",
-		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_EVENTS,
+		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_INET | HB_SYS_EVENTS,
 		.paths = paths,
 		.path_count = sizeof paths / sizeof paths[0],
+		.tcp_bind = a->port, /* and it may connect nowhere */
 	};
 	return 0;
 }
@@ -93,6 +105,7 @@ int main(int argc, char **argv)
 			   .max_connections = 256},
 		.open = open_admin,
 		.sandbox = sandbox,
+		.run = run,
 		.close = free,
 	};
 

@@ -37,6 +37,12 @@ static int control_secret(struct hb_secret *out, struct hb_error *err)
 	return hb_secret_read(AT_FDCWD, path, geteuid(), 512, out, err);
 }
 
+/* A description of an operation or of a process may hold an "error" of its own: that is an answer, not a refusal. */
+static bool is_description(const json_t *answer)
+{
+	return json_object_get(answer, "checks") || json_object_get(answer, "operation_id");
+}
+
 json_t *ctl_call(struct ctl *c, enum hb_peer server, const char *method, const char *path, const json_t *body,
 		 struct hb_error *err)
 {
@@ -56,7 +62,7 @@ json_t *ctl_call(struct ctl *c, enum hb_peer server, const char *method, const c
 		call.socket = c->socket;
 	answer = hb_client_call_sync(&call, &status, err);
 	hb_secret_free(&secret);
-	if (answer && hb_reply_failed(status, answer, err) < 0) {
+	if (answer && !is_description(answer) && hb_reply_failed(status, answer, err) < 0) {
 		json_decref(answer);
 		return NULL;
 	}

@@ -39,7 +39,7 @@ int ctl_launcher_pid(struct ctl *c)
 /* Beside this program when installed, else where the build tree has it. */
 static int launcher_path(char *out, size_t size, struct hb_error *err)
 {
-	static const char *const places[] = {"hermes-launcher", "../../launcher/hermes-launcher",
+	static const char *const places[] = {"hermes-launcher", "../launcher/hermes-launcher",
 					     "../libexec/hermes-broker/hermes-launcher",
 					     "../lib/hermes-broker/hermes-launcher"};
 	char self[PATH_MAX];
@@ -167,12 +167,11 @@ json_t *ctl_health(struct ctl *c, bool *all_ok)
 		if (servers[i] == HB_PEER_ADMIN && !hb_config_bool(c->config, "admin.enabled"))
 			continue;
 		h = ctl_call(c, servers[i], "GET", "/health", NULL, &err);
-		/* A health answer with an error is an answer: ctl_call turns it into err. */
-		entry = json_pack("{s:b,s:s}", "reachable", h != NULL || ctl_exit_for(err.code) != CTL_UNREACHABLE,
-				  "status", h ? hb_json_text(h, "status", "?") : "error");
-		if (!h)
-			json_object_set_new(entry, "error", json_string(err.message));
-		else if (json_object_get(h, "checks"))
+		entry = json_pack("{s:b,s:s}", "reachable", h != NULL, "status",
+				  h ? hb_json_text(h, "status", "?") : "unreachable");
+		if (!h || hb_json_text(h, "error", NULL))
+			json_object_set_new(entry, "error", json_string(h ? hb_json_text(h, "error", "") : err.message));
+		if (json_object_get(h, "checks"))
 			json_object_set(entry, "checks", json_object_get(h, "checks"));
 		*all_ok = *all_ok && h && strcmp(hb_json_text(h, "status", ""), "ok") == 0;
 		json_object_set_new(all, hb_peer_dir(servers[i]), entry);

@@ -138,6 +138,9 @@ class Quickstart(unittest.TestCase):
         if os.path.exists(os.path.join(cls.system.state, "hermes.conf")):
             cls.system.ctl("down")
         cls.registry.stop()
+        if os.environ.get("HB_KEEP"):
+            print("kept:", cls.dir)
+            return
         shutil.rmtree(cls.dir)
 
     def test_01_a_tag_alone_is_refused(self):
