@@ -4,7 +4,7 @@
  * What the image names by its own paths is mapped: the program (looked up with the tree as root), a script's interpreter,
  * the working directory, arguments and variables that are the data mount or below it, PATH and its relatives.
  * A binary whose ELF interpreter (elf(5), PT_INTERP) the host doesn't have is started through the tree's own.
- * Paths hidden inside other text (--config=/etc/x) are not mapped: the summary of an install says which isolation is used.
+ * Not mapped: paths inside other text (--config=/etc/x), and absolute links that the payload itself follows later.
  */
 #include <elf.h>
 #include <errno.h>

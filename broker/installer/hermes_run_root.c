@@ -420,9 +420,9 @@ int hb_run_root_enter(const struct hb_run_spec *spec, enum hb_run_root_kind kind
 
 	if (prepare_namespace(kind, err) < 0)
 		goto out;
+	hb_run_root_remove(); /* what an earlier chroot left */
 	if (hb_fs_mkdirs(AT_FDCWD, HB_RUN_ROOT, 0700, 0, 0, err) < 0)
 		goto out;
-	hb_run_root_remove();
 	b.old_fd = open(spec->rootfs, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (b.old_fd < 0) {
 		hb_fail_errno(err, "release_missing", "%s", spec->rootfs);
