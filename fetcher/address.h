@@ -1,6 +1,7 @@
 /*
- * What kind of machine an address names. A registry may send us on (redirects, token realms), so each address is
- * judged twice: the literal in the URL, and the one a name resolved to, just before the socket is made.
+ * What kind of machine an address names. A registry may send us on (redirects, token realms), so
+ * each address is judged twice: the literal in the URL, and the one a name resolved to, just before
+ * the socket is made.
  */
 #ifndef HB_FETCHER_ADDRESS_H
 #define HB_FETCHER_ADDRESS_H
@@ -10,7 +11,7 @@
 
 enum hb_address_class {
 	HB_ADDRESS_PUBLIC,
-	HB_ADDRESS_PRIVATE,  /* RFC 1918, RFC 6598, RFC 4193 */
+	HB_ADDRESS_PRIVATE, /* RFC 1918, RFC 6598, RFC 4193 */
 	HB_ADDRESS_LOOPBACK,
 	HB_ADDRESS_FORBIDDEN /* link-local, unspecified, multicast, reserved, cloud metadata */
 };

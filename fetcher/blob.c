@@ -1,8 +1,10 @@
 /*
  * One blob, from wherever it stopped last time. The rules, each paid for by someone:
  *   - a range is always closed, and asked for without waiting for Accept-Ranges
- *   - a 200 in answer to a range starts at 0; a 206 with another start than asked for is thrown away
- *   - a short body is "connection ended early", keeps its bytes and is resumed; only complete data is called wrong
+ *   - a 200 in answer to a range starts at 0; a 206 with another start than asked for is thrown
+ * away
+ *   - a short body is "connection ended early", keeps its bytes and is resumed; only complete data
+ * is called wrong
  *   - complete wrong data is removed and fetched again from 0, a bounded number of times
  */
 #include <stdio.h>
@@ -12,7 +14,8 @@
 #include "common/json.h"
 #include "fetcher/source.h"
 
-#define PROGRESS_WORTH (1u << 20) /* an attempt that brought this much does not count against the retries */
+#define PROGRESS_WORTH \
+	(1u << 20) /* an attempt that brought this much does not count against the retries */
 
 struct blob {
 	struct hb_source *source;
@@ -21,15 +24,16 @@ struct blob {
 	uint64_t size;
 	_Atomic uint64_t *done;
 	struct hb_partial *partial;
-	uint64_t from;          /* where this attempt began */
-	bool ranged;            /* this attempt asked for a range */
-	bool ranges_unreliable; /* this site's answers to ranges were wrong */
-	bool range_wrong;       /* this attempt's was */
+	uint64_t from;           /* where this attempt began */
+	bool ranged;             /* this attempt asked for a range */
+	bool ranges_unreliable;  /* this site's answers to ranges were wrong */
+	bool range_wrong;        /* this attempt's was */
 	struct hb_error failure; /* of writing */
 };
 
 /* "bytes FIRST-LAST/TOTAL", the total perhaps a star (RFC 9110, 14.4). */
-static bool range_is_ours(const struct blob *b, const char *text)
+static bool
+range_is_ours(const struct blob *b, const char *text)
 {
 	unsigned long long first, last, total;
 	int used = 0;
@@ -45,7 +49,8 @@ static bool range_is_ours(const struct blob *b, const char *text)
 	return sscanf(text, "%llu%n", &total, &used) == 1 && !text[used] && total == b->size;
 }
 
-static int blob_begin(const struct hb_response *r, void *arg)
+static int
+blob_begin(const struct hb_response *r, void *arg)
 {
 	struct blob *b = arg;
 
@@ -65,7 +70,8 @@ static int blob_begin(const struct hb_response *r, void *arg)
 	return hb_partial_mark(b->partial, &b->failure) ? -1 : 1;
 }
 
-static int blob_data(const void *bytes, size_t len, void *arg)
+static int
+blob_data(const void *bytes, size_t len, void *arg)
 {
 	struct blob *b = arg;
 
@@ -75,29 +81,36 @@ static int blob_data(const void *bytes, size_t len, void *arg)
 	return 0;
 }
 
-static int begin_again(struct blob *b, struct hb_error *err)
+static int
+begin_again(struct blob *b, struct hb_error *err)
 {
 	atomic_store(b->done, 0);
 	return hb_partial_restart(b->partial, err);
 }
 
 /* The 200 whose length is not the blob's. */
-static int judge_other_body(struct blob *b, struct hb_site *site, const struct hb_response *r, int attempt,
-			    const char *body, size_t len, struct hb_error *err)
+static int
+judge_other_body(struct blob *b, struct hb_site *site, const struct hb_response *r, int attempt,
+		 const char *body, size_t len, struct hb_error *err)
 {
 	char reason[256];
 
 	hb_response_reason(body, len, reason, sizeof(reason));
 	if (hb_reason_is_rate_limit(reason))
-		return hb_rate_limited(&b->source->registry, site->base.hostport, r->retry_after, attempt, reason, err);
+		return hb_rate_limited(&b->source->registry, site->base.hostport, r->retry_after,
+				       attempt, reason, err);
 	if (reason[0])
 		return hb_fail(err, "registry_error", "%s: %s", site->base.hostport, reason);
-	return hb_fail(err, "size_mismatch", "%s offers %lld bytes for sha256:%s, the manifest says %llu",
-		       site->base.hostport, (long long)r->content_length, b->hex, (unsigned long long)b->size);
+	return hb_fail(err, "size_mismatch",
+		       "%s offers %lld bytes for sha256:%s, the manifest says %llu",
+		       site->base.hostport, (long long)r->content_length, b->hex,
+		       (unsigned long long)b->size);
 }
 
-/* What was kept of an answer in the file although it was no part of the blob: an error without a length. */
-static bool was_error_body(struct blob *b, const struct hb_response *r, const char **body, size_t *len)
+/* What was kept of an answer in the file although it was no part of the blob: an error without a
+ * length. */
+static bool
+was_error_body(struct blob *b, const struct hb_response *r, const char **body, size_t *len)
 {
 	char reason[256];
 
@@ -108,8 +121,9 @@ static bool was_error_body(struct blob *b, const struct hb_response *r, const ch
 	return reason[0] != '\0';
 }
 
-static int judge_blob(struct blob *b, struct hb_site *site, const struct hb_response *r, int attempt,
-		      struct hb_error *err)
+static int
+judge_blob(struct blob *b, struct hb_site *site, const struct hb_response *r, int attempt,
+	   struct hb_error *err)
 {
 	const char *body;
 	size_t len;
@@ -119,7 +133,8 @@ static int judge_blob(struct blob *b, struct hb_site *site, const struct hb_resp
 		b->ranges_unreliable = true;
 		if (begin_again(b, err))
 			return -1;
-		return hb_fail(err, "range_refused", "%s sent another range than asked for", site->base.hostport);
+		return hb_fail(err, "range_refused", "%s sent another range than asked for",
+			       site->base.hostport);
 	}
 	if (b->failure.code[0]) {
 		if (strcmp(b->failure.code, "size_mismatch") == 0 && begin_again(b, err))
@@ -129,7 +144,8 @@ static int judge_blob(struct blob *b, struct hb_site *site, const struct hb_resp
 		return -1;
 	}
 	if (r->status == 200 && r->content_length >= 0 && (uint64_t)r->content_length != b->size)
-		return judge_other_body(b, site, r, attempt, r->body.len ? r->body.data : "", r->body.len, err);
+		return judge_other_body(b, site, r, attempt, r->body.len ? r->body.data : "",
+					r->body.len, err);
 	if (hb_partial_done(b->partial) < b->size) {
 		if (was_error_body(b, r, &body, &len)) {
 			rc = judge_other_body(b, site, r, attempt, body, len, err);
@@ -137,14 +153,17 @@ static int judge_blob(struct blob *b, struct hb_site *site, const struct hb_resp
 			atomic_store(b->done, hb_partial_done(b->partial));
 			return rc;
 		}
-		return hb_fail(err, "connection_ended_early", "%s: connection ended early after %llu of %llu bytes of "
-			       "sha256:%s", site->base.hostport, (unsigned long long)hb_partial_done(b->partial),
+		return hb_fail(err, "connection_ended_early",
+			       "%s: connection ended early after %llu of %llu bytes of "
+			       "sha256:%s",
+			       site->base.hostport, (unsigned long long)hb_partial_done(b->partial),
 			       (unsigned long long)b->size, b->hex);
 	}
 	return 0;
 }
 
-static int finish(struct blob *b, struct hb_error *err)
+static int
+finish(struct blob *b, struct hb_error *err)
 {
 	int rc = hb_partial_finish(b->partial, err);
 
@@ -153,12 +172,17 @@ static int finish(struct blob *b, struct hb_error *err)
 	return rc;
 }
 
-static int blob_attempt(struct hb_site *site, int attempt, void *arg, struct hb_error *err)
+static int
+blob_attempt(struct hb_site *site, int attempt, void *arg, struct hb_error *err)
 {
 	struct blob *b = arg;
 	char path[HB_HEX256 + 16];
-	struct hb_get get = {.path = path, .accept = "*/*", .attempt = attempt,
-			     .begin = blob_begin, .data = blob_data, .arg = b};
+	struct hb_get get = {.path = path,
+			     .accept = "*/*",
+			     .attempt = attempt,
+			     .begin = blob_begin,
+			     .data = blob_data,
+			     .arg = b};
 	struct hb_response r;
 	int rc;
 
@@ -195,8 +219,9 @@ static int blob_attempt(struct hb_site *site, int attempt, void *arg, struct hb_
 	return rc;
 }
 
-int hb_source_blob(struct hb_source *s, struct hb_http *http, const char *hex, uint64_t size, _Atomic uint64_t *done,
-		   struct hb_error *err)
+int
+hb_source_blob(struct hb_source *s, struct hb_http *http, const char *hex, uint64_t size,
+	       _Atomic uint64_t *done, struct hb_error *err)
 {
 	struct blob b = {.source = s, .http = http, .hex = hex, .size = size, .done = done};
 	int rc;
@@ -215,7 +240,8 @@ int hb_source_blob(struct hb_source *s, struct hb_http *http, const char *hex, u
 	}
 	atomic_store(done, hb_partial_done(b.partial));
 	if (s->layout_fd >= 0)
-		rc = hb_layout_blob(s->layout_fd, s->layout_name, hex, size, b.partial, done, &s->stop, err);
+		rc = hb_layout_blob(s->layout_fd, s->layout_name, hex, size, b.partial, done,
+				    &s->stop, err);
 	else
 		rc = hb_source_try(s, blob_attempt, &b, err);
 	hb_partial_close(b.partial);

@@ -1,7 +1,8 @@
 /*
  * fetcher/credentials.json (0600, owned by the fetcher's uid or root):
- *   {"registries": {"ghcr.io": {"username": "..", "password": "..", "realm_hosts": ["auth.example.com"]}}}
- * Keys are host[:port] as in image names. A missing file means anonymous; a loose one is refused.
+ *   {"registries": {"ghcr.io": {"username": "..", "password": "..", "realm_hosts":
+ * ["auth.example.com"]}}} Keys are host[:port] as in image names. A missing file means anonymous; a
+ * loose one is refused.
  */
 #ifndef HB_FETCHER_CREDENTIALS_H
 #define HB_FETCHER_CREDENTIALS_H
@@ -26,8 +27,10 @@ struct hb_credentials {
 };
 
 /* Codes: secret_permissions, bad_credentials (never quotes the file). */
-int hb_credentials_load(int dirfd, const char *path, uid_t owner, struct hb_credentials *out, struct hb_error *err);
+int hb_credentials_load(int dirfd, const char *path, uid_t owner, struct hb_credentials *out,
+			struct hb_error *err);
 void hb_credentials_free(struct hb_credentials *c);
-const struct hb_credential *hb_credentials_find(const struct hb_credentials *c, const char *hostport);
+const struct hb_credential *hb_credentials_find(const struct hb_credentials *c,
+						const char *hostport);
 
 #endif

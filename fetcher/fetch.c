@@ -1,7 +1,7 @@
 /*
- * Blobs in parallel threads, each with its own connection, in the order they were listed. The calling thread only
- * watches counters and tells: ten events a second at most, and one every five seconds when nothing moves, so that
- * whoever listens can tell waiting from death.
+ * Blobs in parallel threads, each with its own connection, in the order they were listed. The
+ * calling thread only watches counters and tells: ten events a second at most, and one every five
+ * seconds when nothing moves, so that whoever listens can tell waiting from death.
  */
 #include <curl/curl.h>
 #include <pthread.h>
@@ -35,7 +35,8 @@ struct fetch {
 	struct hb_error error;
 };
 
-static void *fetch_thread(void *arg)
+static void *
+fetch_thread(void *arg)
 {
 	struct fetch *f = arg;
 	struct hb_http *http = hb_http_new(&f->source.http);
@@ -49,7 +50,8 @@ static void *fetch_thread(void *arg)
 			break;
 		atomic_store(&s->state, ACTIVE);
 		memset(&why, 0, sizeof(why));
-		if (hb_source_blob(&f->source, http, s->blob->hex, s->blob->size, &s->done, &why) == 0) {
+		if (hb_source_blob(&f->source, http, s->blob->hex, s->blob->size, &s->done, &why) ==
+		    0) {
 			atomic_store(&s->state, VERIFIED);
 			continue;
 		}
@@ -64,19 +66,23 @@ static void *fetch_thread(void *arg)
 	return NULL;
 }
 
-static json_t *progress_event(const struct fetch *f, const struct slot *s)
+static json_t *
+progress_event(const struct fetch *f, const struct slot *s)
 {
 	uint64_t all = 0;
 
 	for (size_t i = 0; i < f->count; i++)
 		all += atomic_load(&f->slots[i].done);
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "event", "progress", "digest", s->blob->hex, "done",
-			 (json_int_t)atomic_load(&s->done), "total", (json_int_t)s->blob->size, "all_done",
-			 (json_int_t)all, "all_total", (json_int_t)f->total);
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "event", "progress", "digest",
+			 s->blob->hex, "done", (json_int_t)atomic_load(&s->done), "total",
+			 (json_int_t)s->blob->size, "all_done", (json_int_t)all, "all_total",
+			 (json_int_t)f->total);
 }
 
-/* One tick: every blob that is newly complete, else the next one that moved. Returns whether anything was said. */
-static bool tell(struct fetch *f, size_t *turn, bool must, void (*emit)(json_t *, void *), void *arg)
+/* One tick: every blob that is newly complete, else the next one that moved. Returns whether
+ * anything was said. */
+static bool
+tell(struct fetch *f, size_t *turn, bool must, void (*emit)(json_t *, void *), void *arg)
 {
 	struct slot *moved = NULL, *any = NULL;
 	bool said = false;
@@ -107,7 +113,9 @@ static bool tell(struct fetch *f, size_t *turn, bool must, void (*emit)(json_t *
 	return true;
 }
 
-static int watch(struct fetch *f, size_t threads, void (*emit)(json_t *, void *), void *arg, struct hb_error *err)
+static int
+watch(struct fetch *f, size_t threads, void (*emit)(json_t *, void *), void *arg,
+      struct hb_error *err)
 {
 	const struct timespec tick = {.tv_nsec = TICK_NS};
 	pthread_t ids[64];
@@ -136,8 +144,9 @@ static int watch(struct fetch *f, size_t threads, void (*emit)(json_t *, void *)
 }
 
 /* Everything that can be known before the first byte. */
-static int check_limits(const struct hb_pull_env *env, const struct hb_fetch_request *req, uint64_t *total,
-			struct hb_error *err)
+static int
+check_limits(const struct hb_pull_env *env, const struct hb_fetch_request *req, uint64_t *total,
+	     struct hb_error *err)
 {
 	uint64_t blob_max = (uint64_t)hb_config_int(env->config, "fetcher.max_blob_size");
 	uint64_t image_max = (uint64_t)hb_config_int(env->config, "fetcher.max_image_size");
@@ -148,8 +157,11 @@ static int check_limits(const struct hb_pull_env *env, const struct hb_fetch_req
 		uint64_t have = hb_store_partial_size(env->store, b->hex);
 
 		if (b->size > blob_max)
-			return hb_fail(err, "blob_too_large", "sha256:%s has %llu bytes, fetcher.max_blob_size allows %llu",
-				       b->hex, (unsigned long long)b->size, (unsigned long long)blob_max);
+			return hb_fail(err, "blob_too_large",
+				       "sha256:%s has %llu bytes, fetcher.max_blob_size allows "
+				       "%llu",
+				       b->hex, (unsigned long long)b->size,
+				       (unsigned long long)blob_max);
 		all += b->size;
 		if (hb_store_seems_present(env->store, b->hex, b->size))
 			continue;
@@ -157,14 +169,16 @@ static int check_limits(const struct hb_pull_env *env, const struct hb_fetch_req
 		files++;
 	}
 	if (all > image_max)
-		return hb_fail(err, "image_too_large", "the image has %llu bytes, fetcher.max_image_size allows %llu",
+		return hb_fail(err, "image_too_large",
+			       "the image has %llu bytes, fetcher.max_image_size allows %llu",
 			       (unsigned long long)all, (unsigned long long)image_max);
 	*total = all;
 	return hb_store_space(env->store, need, files, err);
 }
 
-int hb_fetch(const struct hb_pull_env *env, const struct hb_fetch_request *req, void (*emit)(json_t *event, void *arg),
-	     void *arg, struct hb_error *err)
+int
+hb_fetch(const struct hb_pull_env *env, const struct hb_fetch_request *req,
+	 void (*emit)(json_t *event, void *arg), void *arg, struct hb_error *err)
 {
 	size_t threads = (size_t)hb_config_int(env->config, "fetcher.parallel");
 	struct fetch f = {.count = req->count};

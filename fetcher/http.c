@@ -34,7 +34,8 @@ static const struct {
 	{"content-range", offsetof(struct hb_response, content_range), 96},
 };
 
-static void keep_challenge(struct hb_response *r, const char *value, size_t len)
+static void
+keep_challenge(struct hb_response *r, const char *value, size_t len)
 {
 	size_t have = strlen(r->challenge);
 
@@ -51,7 +52,8 @@ static void keep_challenge(struct hb_response *r, const char *value, size_t len)
 	r->challenge[have + len] = '\0';
 }
 
-static void keep_field(struct hb_response *r, const char *line, size_t len)
+static void
+keep_field(struct hb_response *r, const char *line, size_t len)
 {
 	const char *colon = memchr(line, ':', len), *value = colon ? colon + 1 : NULL;
 	size_t name = colon ? (size_t)(colon - line) : 0, n;
@@ -81,14 +83,16 @@ static void keep_field(struct hb_response *r, const char *line, size_t len)
 	}
 }
 
-static void reset_response(struct hb_response *r)
+static void
+reset_response(struct hb_response *r)
 {
 	hb_buf_free(&r->body);
 	memset(r, 0, sizeof(*r));
 	r->content_length = -1;
 }
 
-static size_t on_header(char *line, size_t size, size_t count, void *arg)
+static size_t
+on_header(char *line, size_t size, size_t count, void *arg)
 {
 	struct hb_http *h = arg;
 	size_t len = size * count;
@@ -105,8 +109,10 @@ static size_t on_header(char *line, size_t size, size_t count, void *arg)
 	return len;
 }
 
-/* The headers are complete when the first body byte comes, or when the transfer ends without one. */
-static int ask_sink(struct hb_http *h)
+/* The headers are complete when the first body byte comes, or when the transfer ends without one.
+ */
+static int
+ask_sink(struct hb_http *h)
 {
 	curl_off_t length = -1;
 	long status = 0;
@@ -121,7 +127,8 @@ static int ask_sink(struct hb_http *h)
 	return h->taken;
 }
 
-static size_t on_body(char *bytes, size_t size, size_t count, void *arg)
+static size_t
+on_body(char *bytes, size_t size, size_t count, void *arg)
 {
 	struct hb_http *h = arg;
 	size_t len = size * count;
@@ -140,14 +147,16 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *arg)
 	return len;
 }
 
-static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+static int
+on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
 	struct hb_http *h = arg;
 
 	return hb_stopped(h->options.stop);
 }
 
-static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
+static curl_socket_t
+on_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
 	struct hb_http *h = arg;
 	enum hb_address_class class = hb_address_class(&address->addr);
@@ -164,7 +173,8 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
 	return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-static CURL *fresh_handle(void)
+static CURL *
+fresh_handle(void)
 {
 	CURL *c = curl_easy_init();
 
@@ -173,7 +183,8 @@ static CURL *fresh_handle(void)
 	return c;
 }
 
-static void set_options(struct hb_http *h, const struct hb_http_request *req)
+static void
+set_options(struct hb_http *h, const struct hb_http_request *req)
 {
 	CURL *c;
 
@@ -216,7 +227,8 @@ static void set_options(struct hb_http *h, const struct hb_http_request *req)
 	}
 }
 
-struct hb_http *hb_http_new(const struct hb_http_options *options)
+struct hb_http *
+hb_http_new(const struct hb_http_options *options)
 {
 	struct hb_http *h = hb_calloc(1, sizeof(*h));
 
@@ -225,7 +237,8 @@ struct hb_http *hb_http_new(const struct hb_http_options *options)
 	return h;
 }
 
-void hb_http_free(struct hb_http *h)
+void
+hb_http_free(struct hb_http *h)
 {
 	if (!h)
 		return;
@@ -233,7 +246,8 @@ void hb_http_free(struct hb_http *h)
 	free(h);
 }
 
-static struct curl_slist *make_headers(const struct hb_http_request *req)
+static struct curl_slist *
+make_headers(const struct hb_http_request *req)
 {
 	struct curl_slist *list = NULL;
 	struct hb_buf line = HB_BUF_INIT;
@@ -261,14 +275,16 @@ static struct curl_slist *make_headers(const struct hb_http_request *req)
 	return list;
 }
 
-static void free_headers(struct curl_slist *list)
+static void
+free_headers(struct curl_slist *list)
 {
 	for (struct curl_slist *l = list; l; l = l->next)
 		explicit_bzero(l->data, strlen(l->data));
 	curl_slist_free_all(list);
 }
 
-static int no_answer(struct hb_http *h, CURLcode rc, struct hb_error *err)
+static int
+no_answer(struct hb_http *h, CURLcode rc, struct hb_error *err)
 {
 	const char *host = h->req->url->hostport;
 
@@ -283,21 +299,30 @@ static int no_answer(struct hb_http *h, CURLcode rc, struct hb_error *err)
 	case CURLE_SSL_CIPHER:
 	case CURLE_SSL_CACERT_BADFILE:
 	case CURLE_SSL_ISSUER_ERROR:
-		return hb_fail(err, "tls_failed", "TLS with %s failed: %s%s", host, curl_easy_strerror(rc),
-			       h->req->loopback_allowed ? " (a registry on loopback that speaks plain http goes into "
-							  "fetcher.insecure_registries; a private CA into fetcher.ca_file)"
-							: " (a private CA goes into fetcher.ca_file)");
+		return hb_fail(err, "tls_failed", "TLS with %s failed: %s%s", host,
+			       curl_easy_strerror(rc),
+			       h->req->loopback_allowed ? " (a registry on loopback that speaks "
+							  "plain http goes into "
+							  "fetcher.insecure_registries; a private "
+							  "CA into fetcher.ca_file)"
+							: " (a private CA goes into "
+							  "fetcher.ca_file)");
 	default:
 		if (h->address_refused)
-			return hb_fail(err, "address_refused", "%s resolves to an address that is not allowed for it "
-				       "(%s); nothing was sent", host, h->req->url->http
-				       ? "plain http is only spoken on loopback" : "loopback, link-local or reserved");
-		return hb_fail(err, "unreachable", "%s can't be reached: %s", host, curl_easy_strerror(rc));
+			return hb_fail(err, "address_refused",
+				       "%s resolves to an address that is not allowed for it "
+				       "(%s); nothing was sent",
+				       host,
+				       h->req->url->http ? "plain http is only spoken on loopback"
+							 : "loopback, link-local or reserved");
+		return hb_fail(err, "unreachable", "%s can't be reached: %s", host,
+			       curl_easy_strerror(rc));
 	}
 }
 
-int hb_http_perform(struct hb_http *h, const struct hb_http_request *req, struct hb_response *out,
-		    struct hb_error *err)
+int
+hb_http_perform(struct hb_http *h, const struct hb_http_request *req, struct hb_response *out,
+		struct hb_error *err)
 {
 	struct curl_slist *headers = make_headers(req);
 	long status = 0;
@@ -326,13 +351,15 @@ int hb_http_perform(struct hb_http *h, const struct hb_http_request *req, struct
 	return 0;
 }
 
-void hb_response_clear(struct hb_response *r)
+void
+hb_response_clear(struct hb_response *r)
 {
 	hb_buf_free(&r->body);
 }
 
 /* What a stranger wrote is shown short and in plain ASCII. */
-static void add_printable(char *out, size_t size, const char *text)
+static void
+add_printable(char *out, size_t size, const char *text)
 {
 	size_t n = strlen(out);
 
@@ -341,11 +368,13 @@ static void add_printable(char *out, size_t size, const char *text)
 	out[n] = '\0';
 }
 
-void hb_response_reason(const char *body, size_t len, char *out, size_t size)
+void
+hb_response_reason(const char *body, size_t len, char *out, size_t size)
 {
 	json_t *doc = len ? hb_json_parse_foreign(body, len, NULL) : NULL;
 	const json_t *first = json_array_get(json_object_get(doc, "errors"), 0);
-	const char *code = hb_json_text(first, "code", NULL), *message = hb_json_text(first, "message", "");
+	const char *code = hb_json_text(first, "code", NULL),
+		   *message = hb_json_text(first, "message", "");
 
 	out[0] = '\0';
 	if (code) {

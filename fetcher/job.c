@@ -1,6 +1,6 @@
 /*
- * The parent's side of a job: forks, passes lines on, and sees to it that every request is answered exactly once and
- * every child is reaped, whichever of client, child and parent ends first.
+ * The parent's side of a job: forks, passes lines on, and sees to it that every request is answered
+ * exactly once and every child is reaped, whichever of client, child and parent ends first.
  */
 #include "fetcher/job.h"
 
@@ -36,7 +36,8 @@ struct hb_job {
 	struct evbuffer *input;
 };
 
-static void job_free(struct hb_job *job)
+static void
+job_free(struct hb_job *job)
 {
 	struct hb_job **at = &job->jobs->first;
 
@@ -56,7 +57,8 @@ static void job_free(struct hb_job *job)
 	free(job);
 }
 
-static void record(struct hb_job *job, const char *status, const struct hb_error *why)
+static void
+record(struct hb_job *job, const char *status, const struct hb_error *why)
 {
 	json_t *detail = json_pack("{s:s}", "image", job->image);
 	const char *action = job->stream ? "fetch" : "resolve";
@@ -65,7 +67,8 @@ static void record(struct hb_job *job, const char *status, const struct hb_error
 	if (why) {
 		json_object_set_new(detail, "code", json_string(why->code));
 		json_object_set_new(detail, "error", json_string(why->message));
-		hb_log(HB_LOG_WARN, action, "image", job->image, "code", why->code, "msg", why->message, NULL);
+		hb_log(HB_LOG_WARN, action, "image", job->image, "code", why->code, "msg",
+		       why->message, NULL);
 	} else {
 		hb_log(HB_LOG_INFO, action, "image", job->image, "status", status, NULL);
 	}
@@ -74,7 +77,8 @@ static void record(struct hb_job *job, const char *status, const struct hb_error
 	json_decref(detail);
 }
 
-static void send_line(struct hb_job *job, const json_t *event)
+static void
+send_line(struct hb_job *job, const json_t *event)
 {
 	char *text = json_dumps(event, JSON_COMPACT | JSON_ENSURE_ASCII);
 	size_t len = text ? strlen(text) : 0;
@@ -87,7 +91,8 @@ static void send_line(struct hb_job *job, const json_t *event)
 }
 
 /* The one JSON answer of /resolve, before or after white space was sent. Takes the reference. */
-static void answer(struct hb_job *job, json_t *body)
+static void
+answer(struct hb_job *job, json_t *body)
 {
 	struct hb_request *req = job->req;
 	char *text;
@@ -106,7 +111,8 @@ static void answer(struct hb_job *job, json_t *body)
 	hb_reply_end(req);
 }
 
-static void fail(struct hb_job *job, const struct hb_error *why)
+static void
+fail(struct hb_job *job, const struct hb_error *why)
 {
 	json_t *event;
 
@@ -116,22 +122,26 @@ static void fail(struct hb_job *job, const struct hb_error *why)
 		answer(job, hb_json_error(why));
 		return;
 	}
-	event = json_pack("{s:s, s:s, s:s}", "event", "error", "error", why->message, "code", why->code);
+	event = json_pack("{s:s, s:s, s:s}", "event", "error", "error", why->message, "code",
+			  why->code);
 	send_line(job, event);
 	json_decref(event);
 }
 
 /* What the child says is taken apart before it is passed on: it has talked to strangers. */
-static void handle(struct hb_job *job, json_t *event)
+static void
+handle(struct hb_job *job, json_t *event)
 {
 	const char *kind = hb_json_text(event, "event", "");
 	json_t *reply = json_object_get(event, "reply");
 	struct hb_error why;
 
 	if (strcmp(kind, "note") == 0) {
-		hb_log(HB_LOG_WARN, "note", "image", job->image, "msg", hb_json_text(event, "text", ""), NULL);
+		hb_log(HB_LOG_WARN, "note", "image", job->image, "msg",
+		       hb_json_text(event, "text", ""), NULL);
 	} else if (strcmp(kind, "error") == 0) {
-		hb_fail(&why, hb_json_text(event, "code", "failed"), "%s", hb_json_text(event, "error", ""));
+		hb_fail(&why, hb_json_text(event, "code", "failed"), "%s",
+			hb_json_text(event, "error", ""));
 		fail(job, &why);
 	} else if (strcmp(kind, "result") == 0 && !job->stream && json_is_object(reply)) {
 		job->ended = true;
@@ -145,12 +155,14 @@ static void handle(struct hb_job *job, json_t *event)
 	}
 }
 
-static void finish(struct hb_job *job)
+static void
+finish(struct hb_job *job)
 {
 	struct hb_error why;
 
 	if (!job->ended) {
-		hb_fail(&why, "worker_died", "the process that fetched ended unexpectedly; what was downloaded is kept, "
+		hb_fail(&why, "worker_died",
+			"the process that fetched ended unexpectedly; what was downloaded is kept, "
 			"try again");
 		fail(job, &why);
 	}
@@ -161,7 +173,8 @@ static void finish(struct hb_job *job)
 	job_free(job);
 }
 
-static void on_readable(evutil_socket_t fd, short what, void *arg)
+static void
+on_readable(evutil_socket_t fd, short what, void *arg)
 {
 	struct hb_job *job = arg;
 	int n = evbuffer_read(job->input, fd, -1);
@@ -183,7 +196,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 }
 
 /* White space before the JSON: whoever waits can tell a slow registry from a dead fetcher. */
-static void on_keep_alive(evutil_socket_t fd, short what, void *arg)
+static void
+on_keep_alive(evutil_socket_t fd, short what, void *arg)
 {
 	struct hb_job *job = arg;
 
@@ -193,7 +207,8 @@ static void on_keep_alive(evutil_socket_t fd, short what, void *arg)
 	hb_reply_write(job->req, " ", 1);
 }
 
-static void on_client_gone(void *arg)
+static void
+on_client_gone(void *arg)
 {
 	struct hb_job *job = arg;
 	struct hb_error why;
@@ -205,8 +220,9 @@ static void on_client_gone(void *arg)
 	job_free(job);
 }
 
-static int begin(struct hb_jobs *jobs, const struct hb_resolve_request *resolve, const struct hb_fetch_request *fetch,
-		 pid_t *pid, int *fd, struct hb_error *err)
+static int
+begin(struct hb_jobs *jobs, const struct hb_resolve_request *resolve,
+      const struct hb_fetch_request *fetch, pid_t *pid, int *fd, struct hb_error *err)
 {
 	int ends[2];
 
@@ -226,8 +242,9 @@ static int begin(struct hb_jobs *jobs, const struct hb_resolve_request *resolve,
 	return 0;
 }
 
-static void start(struct hb_jobs *jobs, struct hb_request *req, const struct hb_image_ref *ref,
-		  const struct hb_resolve_request *resolve, const struct hb_fetch_request *fetch)
+static void
+start(struct hb_jobs *jobs, struct hb_request *req, const struct hb_image_ref *ref,
+      const struct hb_resolve_request *resolve, const struct hb_fetch_request *fetch)
 {
 	const struct timeval every = {.tv_sec = KEEP_ALIVE_SECONDS};
 	struct hb_job *job;
@@ -241,8 +258,13 @@ static void start(struct hb_jobs *jobs, struct hb_request *req, const struct hb_
 	}
 	evutil_make_socket_nonblocking(fd);
 	job = hb_calloc(1, sizeof(*job));
-	*job = (struct hb_job){.jobs = jobs, .next = jobs->first, .req = req, .pid = pid, .fd = fd,
-			       .stream = fetch != NULL, .started = fetch != NULL};
+	*job = (struct hb_job){.jobs = jobs,
+			       .next = jobs->first,
+			       .req = req,
+			       .pid = pid,
+			       .fd = fd,
+			       .stream = fetch != NULL,
+			       .started = fetch != NULL};
 	hb_image_ref_name(ref, job->image, sizeof(job->image) - HB_HEX256 - 8);
 	snprintf(job->image + strlen(job->image), HB_HEX256 + 8, "@sha256:%s", ref->digest);
 	jobs->first = job;
@@ -256,24 +278,28 @@ static void start(struct hb_jobs *jobs, struct hb_request *req, const struct hb_
 	if (job->stream) {
 		hb_reply_start(req, 200, "application/x-ndjson");
 	} else {
-		job->keep_alive = event_new(jobs->process->base, -1, EV_PERSIST, on_keep_alive, job);
+		job->keep_alive = event_new(jobs->process->base, -1, EV_PERSIST, on_keep_alive,
+					    job);
 		if (job->keep_alive)
 			event_add(job->keep_alive, &every);
 	}
 }
 
-void hb_job_resolve(struct hb_jobs *jobs, struct hb_request *req, const struct hb_resolve_request *what)
+void
+hb_job_resolve(struct hb_jobs *jobs, struct hb_request *req, const struct hb_resolve_request *what)
 {
 	start(jobs, req, &what->ref, what, NULL);
 }
 
-void hb_job_fetch(struct hb_jobs *jobs, struct hb_request *req, struct hb_fetch_request *what)
+void
+hb_job_fetch(struct hb_jobs *jobs, struct hb_request *req, struct hb_fetch_request *what)
 {
 	start(jobs, req, &what->ref, NULL, what);
 	hb_fetch_request_free(what);
 }
 
-void hb_jobs_stop(struct hb_jobs *jobs)
+void
+hb_jobs_stop(struct hb_jobs *jobs)
 {
 	struct hb_error why;
 

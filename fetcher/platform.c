@@ -1,7 +1,8 @@
 /*
- * Each entry gets a score; the highest wins, equal scores are decided by the smaller digest, so that order can't
- * matter. An entry that needs more than the machine has scores nothing. A variant that says nothing we know
- * (people have published "amd64/v8" and worse) counts as the base level, behind every well-formed entry.
+ * Each entry gets a score; the highest wins, equal scores are decided by the smaller digest, so
+ * that order can't matter. An entry that needs more than the machine has scores nothing. A variant
+ * that says nothing we know (people have published "amd64/v8" and worse) counts as the base level,
+ * behind every well-formed entry.
  */
 #include "fetcher/platform.h"
 
@@ -14,10 +15,13 @@
 #define SCORE_JUNK 1     /* runnable as far as anyone can tell */
 #define SCORE_PLAIN 1000 /* plus the level */
 
-/* "v8" -> 80, "v8.2" -> 82 for arm64; "v7" -> 7 for arm; "v3" -> 3 for amd64. 0: not a variant of that family. */
-static int variant_level(const char *arch, const char *variant)
+/* "v8" -> 80, "v8.2" -> 82 for arm64; "v7" -> 7 for arm; "v3" -> 3 for amd64. 0: not a variant of
+ * that family. */
+static int
+variant_level(const char *arch, const char *variant)
 {
-	int major = variant[0] == 'v' && variant[1] >= '1' && variant[1] <= '9' ? variant[1] - '0' : 0;
+	int major = variant[0] == 'v' && variant[1] >= '1' && variant[1] <= '9' ? variant[1] - '0'
+										: 0;
 	int minor = 0;
 
 	if (!major)
@@ -37,7 +41,8 @@ static int variant_level(const char *arch, const char *variant)
 	return 0;
 }
 
-static int default_level(const char *arch)
+static int
+default_level(const char *arch)
 {
 	if (strcmp(arch, "arm64") == 0)
 		return 80;
@@ -46,7 +51,8 @@ static int default_level(const char *arch)
 	return strcmp(arch, "amd64") == 0 ? 1 : 0;
 }
 
-int hb_platform_host_level(void)
+int
+hb_platform_host_level(void)
 {
 #if defined(__x86_64__)
 	__builtin_cpu_init();
@@ -60,15 +66,18 @@ int hb_platform_host_level(void)
 	return 1;
 }
 
-int hb_platform_parse(const char *text, struct hb_platform *out, struct hb_error *err)
+int
+hb_platform_parse(const char *text, struct hb_platform *out, struct hb_error *err)
 {
 	struct hb_platform p = {0};
 	char variant[16] = "";
 	int used = 0;
 
-	if (sscanf(text, "%15[a-z0-9]/%15[a-z0-9]%n/%15[a-z0-9.]%n", p.os, p.arch, &used, variant, &used) < 2 ||
+	if (sscanf(text, "%15[a-z0-9]/%15[a-z0-9]%n/%15[a-z0-9.]%n", p.os, p.arch, &used, variant,
+		   &used) < 2 ||
 	    text[used])
-		return hb_fail(err, "bad_platform", "the platform must read like linux/amd64 or linux/arm64");
+		return hb_fail(err, "bad_platform",
+			       "the platform must read like linux/amd64 or linux/arm64");
 	if (variant[0])
 		p.level = variant_level(p.arch, variant);
 	else if (strcmp(p.arch, "amd64") == 0)
@@ -76,12 +85,14 @@ int hb_platform_parse(const char *text, struct hb_platform *out, struct hb_error
 	else
 		p.level = default_level(p.arch);
 	if (variant[0] && !p.level)
-		return hb_fail(err, "bad_platform", "the platform has an unknown variant for %s", p.arch);
+		return hb_fail(err, "bad_platform", "the platform has an unknown variant for %s",
+			       p.arch);
 	*out = p;
 	return 0;
 }
 
-static int score_of(const char *os, const char *arch, const char *variant, const struct hb_platform *want)
+static int
+score_of(const char *os, const char *arch, const char *variant, const struct hb_platform *want)
 {
 	int level;
 
@@ -96,30 +107,34 @@ static int score_of(const char *os, const char *arch, const char *variant, const
 	return level > want->level ? 0 : SCORE_PLAIN + level;
 }
 
-static bool is_manifest_type(const char *type)
+static bool
+is_manifest_type(const char *type)
 {
 	return strcmp(type, "application/vnd.oci.image.manifest.v1+json") == 0 ||
 	       strcmp(type, "application/vnd.docker.distribution.manifest.v2+json") == 0;
 }
 
 /* Attestations carry the annotation, platform unknown/unknown, or both. */
-static bool is_attestation(const json_t *entry, const char *os, const char *arch)
+static bool
+is_attestation(const json_t *entry, const char *os, const char *arch)
 {
 	const json_t *notes = json_object_get(entry, "annotations");
 
-	return hb_json_text(notes, "vnd.docker.reference.type", NULL) || strcmp(os, "unknown") == 0 ||
-	       strcmp(arch, "unknown") == 0;
+	return hb_json_text(notes, "vnd.docker.reference.type", NULL) ||
+	       strcmp(os, "unknown") == 0 || strcmp(arch, "unknown") == 0;
 }
 
 /* Names come from the registry: only plain ones are repeated to a person. */
-static bool is_plain(const char *text)
+static bool
+is_plain(const char *text)
 {
 	size_t n = strlen(text);
 
 	return n < 24 && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789.-_") == n;
 }
 
-static void note_offer(struct hb_buf *offers, const char *os, const char *arch, const char *variant)
+static void
+note_offer(struct hb_buf *offers, const char *os, const char *arch, const char *variant)
 {
 	char name[80];
 	size_t n;
@@ -142,11 +157,13 @@ struct choice {
 	char hex[HB_HEX256];
 };
 
-static int consider(const json_t *entry, const struct hb_platform *want, const char *pin, struct choice *best,
-		    struct hb_buf *offers, struct hb_error *err)
+static int
+consider(const json_t *entry, const struct hb_platform *want, const char *pin, struct choice *best,
+	 struct hb_buf *offers, struct hb_error *err)
 {
 	const json_t *platform = json_object_get(entry, "platform");
-	const char *os = hb_json_text(platform, "os", ""), *arch = hb_json_text(platform, "architecture", "");
+	const char *os = hb_json_text(platform, "os", ""),
+		   *arch = hb_json_text(platform, "architecture", "");
 	const char *variant = hb_json_text(platform, "variant", "");
 	long long size = hb_json_int(entry, "size", -1);
 	char hex[HB_HEX256];
@@ -163,7 +180,8 @@ static int consider(const json_t *entry, const struct hb_platform *want, const c
 	if (score == 0 || (pin && strcmp(pin, hex) != 0))
 		return 0;
 	if (size < 0)
-		return hb_fail(err, "bad_manifest", "the image index gives no size for sha256:%s", hex);
+		return hb_fail(err, "bad_manifest", "the image index gives no size for sha256:%s",
+			       hex);
 	if (score > best->score || (score == best->score && strcmp(hex, best->hex) < 0)) {
 		best->score = score;
 		best->size = size;
@@ -172,8 +190,9 @@ static int consider(const json_t *entry, const struct hb_platform *want, const c
 	return 0;
 }
 
-int hb_platform_choose(const json_t *manifests, const struct hb_platform *want, const char *pin,
-		       char hex[HB_HEX256], long long *size, struct hb_error *err)
+int
+hb_platform_choose(const json_t *manifests, const struct hb_platform *want, const char *pin,
+		   char hex[HB_HEX256], long long *size, struct hb_error *err)
 {
 	struct hb_buf offers = HB_BUF_INIT;
 	struct choice best = {0}, unpinned = {0};
@@ -181,18 +200,20 @@ int hb_platform_choose(const json_t *manifests, const struct hb_platform *want, 
 	size_t i;
 	int rc = -1;
 
-	json_array_foreach(manifests, i, entry)
+	json_array_foreach (manifests, i, entry)
 		if (consider(entry, want, pin, &best, &offers, err) ||
 		    (pin && consider(entry, want, NULL, &unpinned, &offers, err)))
 			goto out;
 	if (!best.score && unpinned.score) {
-		hb_fail(err, "platform_mismatch", "the image's %s/%s manifest is sha256:%s, not the pinned sha256:%s",
+		hb_fail(err, "platform_mismatch",
+			"the image's %s/%s manifest is sha256:%s, not the pinned sha256:%s",
 			want->os, want->arch, unpinned.hex, pin);
 		goto out;
 	}
 	if (!best.score) {
-		hb_fail(err, "platform_absent", "the image has nothing for %s/%s%s; it offers: %s", want->os,
-			want->arch, strcmp(want->arch, "arm") == 0 ? " (this variant or below)" : "",
+		hb_fail(err, "platform_absent", "the image has nothing for %s/%s%s; it offers: %s",
+			want->os, want->arch,
+			strcmp(want->arch, "arm") == 0 ? " (this variant or below)" : "",
 			offers.len ? offers.data : "no platform at all");
 		goto out;
 	}
@@ -204,15 +225,18 @@ out:
 	return rc;
 }
 
-int hb_platform_check(const json_t *config, const struct hb_platform *want, struct hb_error *err)
+int
+hb_platform_check(const json_t *config, const struct hb_platform *want, struct hb_error *err)
 {
-	const char *os = hb_json_text(config, "os", ""), *arch = hb_json_text(config, "architecture", "");
+	const char *os = hb_json_text(config, "os", ""),
+		   *arch = hb_json_text(config, "architecture", "");
 	const char *variant = hb_json_text(config, "variant", "");
 
 	if (score_of(os, arch, variant, want))
 		return 0;
 	if (!is_plain(os) || !is_plain(arch) || !is_plain(variant) || !os[0] || !arch[0])
-		return hb_fail(err, "platform_mismatch", "the image's config does not say which platform it is for");
-	return hb_fail(err, "platform_mismatch", "the image is for %s/%s%s%s, not for %s/%s", os, arch,
-		       variant[0] ? "/" : "", variant, want->os, want->arch);
+		return hb_fail(err, "platform_mismatch",
+			       "the image's config does not say which platform it is for");
+	return hb_fail(err, "platform_mismatch", "the image is for %s/%s%s%s, not for %s/%s", os,
+		       arch, variant[0] ? "/" : "", variant, want->os, want->arch);
 }

@@ -1,6 +1,6 @@
 /*
- * The two jobs: resolve (index, manifest, config; tells what an image consists of) and fetch (the blobs).
- * They run in a forked child (worker.c) and block; blobs come in parallel threads.
+ * The two jobs: resolve (index, manifest, config; tells what an image consists of) and fetch (the
+ * blobs). They run in a forked child (worker.c) and block; blobs come in parallel threads.
  */
 #ifndef HB_FETCHER_PULL_H
 #define HB_FETCHER_PULL_H
@@ -48,9 +48,11 @@ int hb_fetch_decode(const json_t *body, struct hb_fetch_request *out, struct hb_
 void hb_fetch_request_free(struct hb_fetch_request *r);
 
 /* {index_digest, manifest_digest, config_digest, layers}; a new reference. */
-json_t *hb_resolve(const struct hb_pull_env *env, const struct hb_resolve_request *req, struct hb_error *err);
-/* Events of docs/PROTOCOL.md but for the last; `emit` is called by the calling thread only and takes the reference. */
-int hb_fetch(const struct hb_pull_env *env, const struct hb_fetch_request *req, void (*emit)(json_t *event, void *arg),
-	     void *arg, struct hb_error *err);
+json_t *hb_resolve(const struct hb_pull_env *env, const struct hb_resolve_request *req,
+		   struct hb_error *err);
+/* Events of docs/PROTOCOL.md but for the last; `emit` is called by the calling thread only and
+ * takes the reference. */
+int hb_fetch(const struct hb_pull_env *env, const struct hb_fetch_request *req,
+	     void (*emit)(json_t *event, void *arg), void *arg, struct hb_error *err);
 
 #endif

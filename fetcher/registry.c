@@ -1,4 +1,5 @@
-/* Which sites there are, from the configuration and the image's name; talking to one is in site.c. */
+/* Which sites there are, from the configuration and the image's name; talking to one is in site.c.
+ */
 #include "fetcher/registry.h"
 
 #include <fcntl.h>
@@ -12,7 +13,8 @@
 #include "common/paths.h"
 #include "fetcher/address.h"
 
-static bool is_listed_insecure(const struct hb_config *config, const char *hostport)
+static bool
+is_listed_insecure(const struct hb_config *config, const char *hostport)
 {
 	const char **items;
 	size_t n = hb_config_list(config, "fetcher.insecure_registries", &items);
@@ -23,36 +25,45 @@ static bool is_listed_insecure(const struct hb_config *config, const char *hostp
 	return false;
 }
 
-static int add_site(struct hb_registry *r, const struct hb_config *config, const char *url, bool mirror,
-		    const char *credential_name, struct hb_error *err)
+static int
+add_site(struct hb_registry *r, const struct hb_config *config, const char *url, bool mirror,
+	 const char *credential_name, struct hb_error *err)
 {
 	struct hb_site *s = &r->sites[r->count];
 	size_t n;
 
 	if (r->count == HB_SITES_MAX)
-		return hb_fail(err, "bad_mirror", "more than %d mirrors for one registry", HB_SITES_MAX - 1);
+		return hb_fail(err, "bad_mirror", "more than %d mirrors for one registry",
+			       HB_SITES_MAX - 1);
 	if (hb_url_parse(url, &s->base, err))
-		return hb_fail_prefix(err, "%s", mirror ? "fetcher.mirrors" : "the image's registry");
+		return hb_fail_prefix(err, "%s",
+				      mirror ? "fetcher.mirrors" : "the image's registry");
 	if (strchr(s->base.text, '?') || strlen(s->base.text) >= sizeof(s->prefix))
-		return hb_fail(err, "bad_mirror", "the mirror %s must be a plain URL", s->base.hostport);
+		return hb_fail(err, "bad_mirror", "the mirror %s must be a plain URL",
+			       s->base.hostport);
 	s->rules.loopback = hb_host_is_loopback(s->base.host);
 	s->rules.plain = s->base.http;
 	s->mirror = mirror;
 	if (s->base.http && !(is_listed_insecure(config, s->base.hostport) && s->rules.loopback))
-		return hb_fail(err, "insecure_registry", "%s would be asked over plain http, which is done only for "
-			       "registries on loopback that are listed in fetcher.insecure_registries", s->base.hostport);
+		return hb_fail(err, "insecure_registry",
+			       "%s would be asked over plain http, which is done only for "
+			       "registries on loopback that are listed in "
+			       "fetcher.insecure_registries",
+			       s->base.hostport);
 	strcpy(s->prefix, s->base.text); /* length checked above */
 	n = strlen(s->prefix);
 	while (n && s->prefix[n - 1] == '/')
 		s->prefix[--n] = '\0';
-	s->credential = hb_credentials_find(&r->credentials, credential_name ? credential_name : s->base.hostport);
+	s->credential = hb_credentials_find(&r->credentials,
+					    credential_name ? credential_name : s->base.hostport);
 	pthread_mutex_init(&s->lock, NULL);
 	r->count++;
 	return 0;
 }
 
-static int add_mirrors(struct hb_registry *r, const struct hb_config *config, const char *registry,
-		       struct hb_error *err)
+static int
+add_mirrors(struct hb_registry *r, const struct hb_config *config, const char *registry,
+	    struct hb_error *err)
 {
 	const char **items;
 	size_t n = hb_config_list(config, "fetcher.mirrors", &items), len = strlen(registry);
@@ -61,8 +72,10 @@ static int add_mirrors(struct hb_registry *r, const struct hb_config *config, co
 		const char *equal = strchr(items[i], '=');
 
 		if (!equal || equal == items[i])
-			return hb_fail(err, "bad_mirror", "fetcher.mirrors: \"%.80s\" must read HOST=URL", items[i]);
-		if ((size_t)(equal - items[i]) == len && strncasecmp(items[i], registry, len) == 0 &&
+			return hb_fail(err, "bad_mirror",
+				       "fetcher.mirrors: \"%.80s\" must read HOST=URL", items[i]);
+		if ((size_t)(equal - items[i]) == len &&
+		    strncasecmp(items[i], registry, len) == 0 &&
 		    add_site(r, config, equal + 1, true, NULL, err))
 			return -1;
 	}
@@ -70,25 +83,28 @@ static int add_mirrors(struct hb_registry *r, const struct hb_config *config, co
 }
 
 /* docker.io is a name, not a server; official images live below library/. */
-static void origin_of(const struct hb_config *config, const struct hb_image_ref *ref, char *url, size_t size,
-		      char *repository, size_t repository_size)
+static void
+origin_of(const struct hb_config *config, const struct hb_image_ref *ref, char *url, size_t size,
+	  char *repository, size_t repository_size)
 {
 	bool hub = strcmp(ref->registry, "docker.io") == 0;
 
 	snprintf(url, size, "%s://%s", is_listed_insecure(config, ref->registry) ? "http" : "https",
 		 hub ? "registry-1.docker.io" : ref->registry);
-	snprintf(repository, repository_size, "%s%s", hub && !strchr(ref->repository, '/') ? "library/" : "",
-		 ref->repository);
+	snprintf(repository, repository_size, "%s%s",
+		 hub && !strchr(ref->repository, '/') ? "library/" : "", ref->repository);
 }
 
-int hb_registry_open(const struct hb_config *config, const struct hb_image_ref *ref, uid_t uid,
-		     struct hb_registry *out, struct hb_error *err)
+int
+hb_registry_open(const struct hb_config *config, const struct hb_image_ref *ref, uid_t uid,
+		 struct hb_registry *out, struct hb_error *err)
 {
 	char url[300];
 
 	memset(out, 0, sizeof(*out));
 	out->state_dir = AT_FDCWD;
-	if (hb_credentials_load(out->state_dir, HB_PATH_FETCHER_CREDENTIALS, uid, &out->credentials, err))
+	if (hb_credentials_load(out->state_dir, HB_PATH_FETCHER_CREDENTIALS, uid, &out->credentials,
+				err))
 		return -1;
 	origin_of(config, ref, url, sizeof(url), out->repository, sizeof(out->repository));
 	if (add_mirrors(out, config, ref->registry, err) ||
@@ -99,7 +115,8 @@ int hb_registry_open(const struct hb_config *config, const struct hb_image_ref *
 	return 0;
 }
 
-void hb_registry_close(struct hb_registry *r)
+void
+hb_registry_close(struct hb_registry *r)
 {
 	for (size_t i = 0; i < r->count; i++) {
 		sodium_free(r->sites[i].authorization);
@@ -109,7 +126,8 @@ void hb_registry_close(struct hb_registry *r)
 	hb_credentials_free(&r->credentials);
 }
 
-void hb_registry_note(const struct hb_registry *r, const char *fmt, ...)
+void
+hb_registry_note(const struct hb_registry *r, const char *fmt, ...)
 {
 	char text[HB_ERROR_MESSAGE_MAX];
 	va_list ap;

@@ -1,6 +1,7 @@
 /*
- * The places an image can come from: configured mirrors in order, then its own registry. Each is a `site` with its own
- * authentication; credentials and tokens of a site go to that site's origin and to the realm allowed for it, nowhere else.
+ * The places an image can come from: configured mirrors in order, then its own registry. Each is a
+ * `site` with its own authentication; credentials and tokens of a site go to that site's origin and
+ * to the realm allowed for it, nowhere else.
  */
 #ifndef HB_FETCHER_REGISTRY_H
 #define HB_FETCHER_REGISTRY_H
@@ -15,9 +16,10 @@
 #include "fetcher/url.h"
 #include "policy/image_ref.h"
 
-#define HB_SITES_MAX 9     /* eight mirrors and the origin */
+#define HB_SITES_MAX 9 /* eight mirrors and the origin */
 #define HB_REDIRECTS_MAX 5
-#define HB_PATIENCE 120    /* seconds a job waits for a rate limit to end before it gives up and says when */
+#define HB_PATIENCE \
+	120 /* seconds a job waits for a rate limit to end before it gives up and says when */
 
 enum hb_site_auth { HB_SITE_ANONYMOUS, HB_SITE_BASIC, HB_SITE_BEARER };
 
@@ -39,16 +41,19 @@ struct hb_registry {
 	struct hb_credentials credentials;
 	int state_dir; /* where fetcher/ratelimit.json is: AT_FDCWD */
 	const struct hb_stop *stop;
-	/* Something worth a line in the log (a mirror that failed); may be called by several threads. */
+	/* Something worth a line in the log (a mirror that failed); may be called by several
+	 * threads. */
 	void (*note)(const char *text, void *arg);
 	void *note_arg;
 };
 
-/* Codes: insecure_registry, bad_mirror, secret_permissions, bad_credentials. `uid`: owner of the credentials file. */
+/* Codes: insecure_registry, bad_mirror, secret_permissions, bad_credentials. `uid`: owner of the
+ * credentials file. */
 int hb_registry_open(const struct hb_config *config, const struct hb_image_ref *ref, uid_t uid,
 		     struct hb_registry *out, struct hb_error *err);
 void hb_registry_close(struct hb_registry *r);
-void hb_registry_note(const struct hb_registry *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void hb_registry_note(const struct hb_registry *r, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 
 struct hb_get {
 	const char *path; /* below /v2/<repository>/ */
@@ -64,10 +69,10 @@ struct hb_get {
 	void *arg;
 };
 
-/* One GET at one site: waits for rate limits, authenticates, follows redirects. 0: an answer with status 200 or 206,
- * perhaps incomplete; -1 otherwise. `out` must be cleared either way. */
-int hb_site_get(struct hb_registry *r, struct hb_site *site, struct hb_http *http, const struct hb_get *get,
-		struct hb_response *out, struct hb_error *err);
+/* One GET at one site: waits for rate limits, authenticates, follows redirects. 0: an answer with
+ * status 200 or 206, perhaps incomplete; -1 otherwise. `out` must be cleared either way. */
+int hb_site_get(struct hb_registry *r, struct hb_site *site, struct hb_http *http,
+		const struct hb_get *get, struct hb_response *out, struct hb_error *err);
 
 /* No request was made, since one is not allowed yet; hb_source_try makes rate_limited of it. */
 #define HB_STILL_LIMITED "still_limited"

@@ -1,6 +1,7 @@
 /*
- * The file maps host to UTC seconds: {"hosts":{"ghcr.io":1790000000}}. Times further away than the ceiling (a clock that
- * was set back, a file that was edited) are cut to it, so that the file can never lock us out for good.
+ * The file maps host to UTC seconds: {"hosts":{"ghcr.io":1790000000}}. Times further away than the
+ * ceiling (a clock that was set back, a file that was edited) are cut to it, so that the file can
+ * never lock us out for good.
  */
 #include "fetcher/retry.h"
 
@@ -21,7 +22,8 @@
 #define RATELIMIT_LOCK "fetcher/ratelimit.lock"
 #define RATELIMIT_MAX 65536
 
-int hb_retry_after(const char *value, int64_t now)
+int
+hb_retry_after(const char *value, int64_t now)
 {
 	int64_t seconds = 0;
 	size_t digits;
@@ -41,7 +43,8 @@ int hb_retry_after(const char *value, int64_t now)
 	return (int)(seconds > HB_RETRY_CEILING ? HB_RETRY_CEILING : seconds);
 }
 
-int hb_backoff_ms(int n)
+int
+hb_backoff_ms(int n)
 {
 	int whole = n >= 6 ? 20000 : 500 << n;
 
@@ -50,7 +53,8 @@ int hb_backoff_ms(int n)
 	return whole / 2 + (int)randombytes_uniform((uint32_t)whole / 2 + 1);
 }
 
-static json_t *load(int dirfd)
+static json_t *
+load(int dirfd)
 {
 	struct hb_buf text = HB_BUF_INIT;
 	json_t *doc = NULL, *hosts;
@@ -66,7 +70,8 @@ static json_t *load(int dirfd)
 	return json_object();
 }
 
-static int64_t in_force(const json_t *value, int64_t now)
+static int64_t
+in_force(const json_t *value, int64_t now)
 {
 	int64_t until = json_is_integer(value) ? json_integer_value(value) : 0;
 
@@ -76,12 +81,13 @@ static int64_t in_force(const json_t *value, int64_t now)
 }
 
 /* A copy of hosts without what is over, and with the new entry. */
-static json_t *merge(json_t *hosts, const char *host, int64_t until, int64_t now)
+static json_t *
+merge(json_t *hosts, const char *host, int64_t until, int64_t now)
 {
 	json_t *next = json_object(), *value;
 	const char *name;
 
-	json_object_foreach(hosts, name, value)
+	json_object_foreach (hosts, name, value)
 		if (in_force(value, now))
 			json_object_set_new(next, name, json_integer(in_force(value, now)));
 	if (in_force(json_object_get(next, host), now) < until)
@@ -89,7 +95,8 @@ static json_t *merge(json_t *hosts, const char *host, int64_t until, int64_t now
 	return next;
 }
 
-int hb_ratelimit_set(int dirfd, const char *host, int64_t until, int64_t now, struct hb_error *err)
+int
+hb_ratelimit_set(int dirfd, const char *host, int64_t until, int64_t now, struct hb_error *err)
 {
 	json_t *hosts = NULL, *doc = NULL;
 	char *text = NULL;
@@ -107,7 +114,8 @@ int hb_ratelimit_set(int dirfd, const char *host, int64_t until, int64_t now, st
 		hb_fail(err, "no_memory", "out of memory");
 		goto out;
 	}
-	rc = hb_fs_write_atomic(dirfd, HB_RATELIMIT_PATH, text, strlen(text), 0600, (uid_t)-1, (gid_t)-1, err);
+	rc = hb_fs_write_atomic(dirfd, HB_RATELIMIT_PATH, text, strlen(text), 0600, (uid_t)-1,
+				(gid_t)-1, err);
 out:
 	free(text);
 	json_decref(doc);
@@ -116,7 +124,8 @@ out:
 	return rc;
 }
 
-int64_t hb_ratelimit_until(int dirfd, const char *host, int64_t now)
+int64_t
+hb_ratelimit_until(int dirfd, const char *host, int64_t now)
 {
 	json_t *hosts = load(dirfd);
 	int64_t until = in_force(json_object_get(hosts, host), now);
@@ -125,13 +134,14 @@ int64_t hb_ratelimit_until(int dirfd, const char *host, int64_t now)
 	return until;
 }
 
-json_t *hb_ratelimit_list(int dirfd, int64_t now)
+json_t *
+hb_ratelimit_list(int dirfd, int64_t now)
 {
 	json_t *hosts = load(dirfd), *list = json_array(), *value;
 	const char *name;
 	char when[21];
 
-	json_object_foreach(hosts, name, value) {
+	json_object_foreach (hosts, name, value) {
 		int64_t until = in_force(value, now);
 		char *text;
 

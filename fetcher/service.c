@@ -24,7 +24,8 @@ struct fetcher {
 	size_t path_count;
 };
 
-static void handle_resolve(struct hb_request *req, void *ctx)
+static void
+handle_resolve(struct hb_request *req, void *ctx)
 {
 	struct fetcher *f = ctx;
 	struct hb_resolve_request what;
@@ -36,7 +37,8 @@ static void handle_resolve(struct hb_request *req, void *ctx)
 		hb_job_resolve(&f->jobs, req, &what);
 }
 
-static void handle_fetch(struct hb_request *req, void *ctx)
+static void
+handle_fetch(struct hb_request *req, void *ctx)
 {
 	struct fetcher *f = ctx;
 	struct hb_fetch_request what;
@@ -49,18 +51,21 @@ static void handle_fetch(struct hb_request *req, void *ctx)
 }
 
 /* "none", the number of registries, or what is wrong with the file; never anything from it. */
-static const char *credentials_state(struct hb_process *p, struct hb_error *err, char *text, size_t size)
+static const char *
+credentials_state(struct hb_process *p, struct hb_error *err, char *text, size_t size)
 {
 	struct hb_credentials c;
 
-	if (hb_credentials_load(AT_FDCWD, HB_PATH_FETCHER_CREDENTIALS, hb_peer_uid(p->self), &c, err))
+	if (hb_credentials_load(AT_FDCWD, HB_PATH_FETCHER_CREDENTIALS, hb_peer_uid(p->self), &c,
+				err))
 		return "error";
 	snprintf(text, size, c.count ? "%zu registries" : "none", c.count);
 	hb_credentials_free(&c);
 	return text;
 }
 
-static void handle_health(struct hb_request *req, void *ctx)
+static void
+handle_health(struct hb_request *req, void *ctx)
 {
 	struct fetcher *f = ctx;
 	struct hb_process *p = f->jobs.process;
@@ -70,12 +75,13 @@ static void handle_health(struct hb_request *req, void *ctx)
 	const char *credentials = credentials_state(p, &bad, text, sizeof(text));
 	json_t *health, *own;
 
-	if (hb_store_usable(&f->jobs.store, &err) || (!bad.code[0] && hb_store_space(&f->jobs.store, 1, 1, &err)))
+	if (hb_store_usable(&f->jobs.store, &err) ||
+	    (!bad.code[0] && hb_store_space(&f->jobs.store, 1, 1, &err)))
 		bad = err;
 	fstatvfs(f->jobs.store.dirfd, &vfs);
-	own = json_pack("{s:i, s:s, s:o, s:{s:I}}", "jobs", (int)f->jobs.count, "credentials", credentials,
-			"rate_limited", hb_ratelimit_list(AT_FDCWD, hb_now()), "store", "free_bytes",
-			(json_int_t)(vfs.f_bavail * vfs.f_frsize));
+	own = json_pack("{s:i, s:s, s:o, s:{s:I}}", "jobs", (int)f->jobs.count, "credentials",
+			credentials, "rate_limited", hb_ratelimit_list(AT_FDCWD, hb_now()), "store",
+			"free_bytes", (json_int_t)(vfs.f_bavail * vfs.f_frsize));
 	health = hb_process_health(p, bad.code[0] ? bad.message : NULL);
 	json_object_set_new(json_object_get(health, "checks"), "fetcher", own);
 	hb_reply_json(req, 200, health);
@@ -83,7 +89,9 @@ static void handle_health(struct hb_request *req, void *ctx)
 
 /* What may be asked by whom; who may call at all is the table of common/peers.c. */
 #define CALLERS (HB_PEER_BIT(HB_PEER_INSTALLER))
-#define WATCHERS (CALLERS | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER) | HB_PEER_BIT(HB_PEER_OPERATOR))
+#define WATCHERS \
+	(CALLERS | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER) | \
+	 HB_PEER_BIT(HB_PEER_OPERATOR))
 
 const struct hb_route hb_fetcher_routes[] = {
 	{HB_GET, "/health", WATCHERS, 0, HB_ROUTE_NOBODY, handle_health},
@@ -92,7 +100,8 @@ const struct hb_route hb_fetcher_routes[] = {
 };
 const size_t hb_fetcher_route_count = sizeof(hb_fetcher_routes) / sizeof(hb_fetcher_routes[0]);
 
-void *hb_fetcher_open(struct hb_process *p, struct hb_error *err)
+void *
+hb_fetcher_open(struct hb_process *p, struct hb_error *err)
 {
 	struct fetcher *f = hb_calloc(1, sizeof(*f));
 	struct hb_image_ref ref;
@@ -104,22 +113,27 @@ void *hb_fetcher_open(struct hb_process *p, struct hb_error *err)
 		return NULL;
 	}
 	f->store_path = hb_asprintf("%s/blobs", hb_config_text(p->config, "runtime.storage"));
-	if (hb_image_ref_parse(hb_config_text(p->config, "runtime.image"), false, &ref, NULL) == 0 && ref.layout)
+	if (hb_image_ref_parse(hb_config_text(p->config, "runtime.image"), false, &ref, NULL) ==
+		    0 &&
+	    ref.layout)
 		f->layout_path = hb_strdup(ref.repository);
 	return f;
 }
 
-static void add_path(struct fetcher *f, const char *path, unsigned access)
+static void
+add_path(struct fetcher *f, const char *path, unsigned access)
 {
 	if (path && path[0] && f->path_count < PATHS_MAX)
 		f->paths[f->path_count++] = (struct hb_sandbox_path){path, access};
 }
 
 /*
- * Outbound to registries, files only in its own directory and the blob store; an image layout to read when the
- * configuration names one. No exec, no root, no key. Children are forked copies under the same rules.
+ * Outbound to registries, files only in its own directory and the blob store; an image layout to
+ * read when the configuration names one. No exec, no root, no key. Children are forked copies under
+ * the same rules.
  */
-int hb_fetcher_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error *err)
+int
+hb_fetcher_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error *err)
 {
 	struct fetcher *f = ctx;
 
@@ -131,7 +145,8 @@ int hb_fetcher_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, 
 		add_path(f, hb_sandbox_inet_paths[i].path, hb_sandbox_inet_paths[i].access);
 	*out = (struct hb_sandbox){
 		.name = "hermes-fetcher",
-		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_INET | HB_SYS_FORK | HB_SYS_EVENTS,
+		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_INET | HB_SYS_FORK |
+			    HB_SYS_EVENTS,
 		.paths = f->paths,
 		.path_count = f->path_count,
 		.tcp_connect_any = true,
@@ -139,7 +154,8 @@ int hb_fetcher_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, 
 	return 0;
 }
 
-void hb_fetcher_stop(struct hb_process *p, void *ctx)
+void
+hb_fetcher_stop(struct hb_process *p, void *ctx)
 {
 	struct fetcher *f = ctx;
 
@@ -147,7 +163,8 @@ void hb_fetcher_stop(struct hb_process *p, void *ctx)
 	hb_process_exit(p, 0);
 }
 
-void hb_fetcher_close(void *ctx)
+void
+hb_fetcher_close(void *ctx)
 {
 	struct fetcher *f = ctx;
 

@@ -16,15 +16,18 @@
 #define MARGIN_BYTES (32ull << 20) /* for metadata and for what others write meanwhile */
 #define MARGIN_FILES 64
 
-int hb_store_open(const char *storage, struct hb_store *out, struct hb_error *err)
+int
+hb_store_open(const char *storage, struct hb_store *out, struct hb_error *err)
 {
 	char *path = hb_asprintf("%s/blobs/sha256", storage);
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int rc = 0;
 
 	if (fd < 0 && errno == ENOENT)
-		rc = hb_fail(err, "storage_missing", "the blob store %s does not exist; run manage.sh up (or "
-			     "quickstart), which makes it", path);
+		rc = hb_fail(err, "storage_missing",
+			     "the blob store %s does not exist; run manage.sh up (or "
+			     "quickstart), which makes it",
+			     path);
 	else if (fd < 0)
 		rc = hb_fail_errno(err, "storage_unusable", "the blob store %s", path);
 	else
@@ -33,30 +36,36 @@ int hb_store_open(const char *storage, struct hb_store *out, struct hb_error *er
 	return rc;
 }
 
-void hb_store_close(struct hb_store *s)
+void
+hb_store_close(struct hb_store *s)
 {
 	hb_close(&s->dirfd);
 }
 
-int hb_store_usable(const struct hb_store *s, struct hb_error *err)
+int
+hb_store_usable(const struct hb_store *s, struct hb_error *err)
 {
 	struct stat st;
 
 	if (fstat(s->dirfd, &st))
 		return hb_fail_errno(err, "storage_unusable", "the blob store");
 	if (st.st_nlink == 0)
-		return hb_fail(err, "storage_missing", "the blob store was removed while the fetcher ran; run "
+		return hb_fail(err, "storage_missing",
+			       "the blob store was removed while the fetcher ran; run "
 			       "manage.sh up, which makes it again");
 	return 0;
 }
 
-bool hb_stopped(const struct hb_stop *stop)
+bool
+hb_stopped(const struct hb_stop *stop)
 {
 	return stop && stop->stopped && stop->stopped(stop->arg);
 }
 
-/* Regular, ours alone: a link or device under a blob's name is never followed. Returns -1 quietly if absent. */
-int hb_store_open_file(const struct hb_store *s, const char *name, int flags, struct stat *st)
+/* Regular, ours alone: a link or device under a blob's name is never followed. Returns -1 quietly
+ * if absent. */
+int
+hb_store_open_file(const struct hb_store *s, const char *name, int flags, struct stat *st)
 {
 	int fd = openat(s->dirfd, name, flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
 
@@ -67,7 +76,9 @@ int hb_store_open_file(const struct hb_store *s, const char *name, int flags, st
 	return fd;
 }
 
-int hb_store_hash_fd(int fd, uint64_t len, struct hb_sha256 *hash, const struct hb_stop *stop, struct hb_error *err)
+int
+hb_store_hash_fd(int fd, uint64_t len, struct hb_sha256 *hash, const struct hb_stop *stop,
+		 struct hb_error *err)
 {
 	unsigned char *chunk = hb_calloc(1, HB_STORE_CHUNK);
 	uint64_t at = 0;
@@ -98,8 +109,9 @@ out:
 	return rc;
 }
 
-int hb_store_verified(const struct hb_store *s, const char *hex, uint64_t size, const struct hb_stop *stop,
-		      struct hb_error *err)
+int
+hb_store_verified(const struct hb_store *s, const char *hex, uint64_t size,
+		  const struct hb_stop *stop, struct hb_error *err)
 {
 	struct hb_sha256 *hash = NULL;
 	unsigned char sum[32];
@@ -126,7 +138,9 @@ out:
 	return rc;
 }
 
-int hb_store_get(const struct hb_store *s, const char *hex, size_t max, struct hb_buf *out, struct hb_error *err)
+int
+hb_store_get(const struct hb_store *s, const char *hex, size_t max, struct hb_buf *out,
+	     struct hb_error *err)
 {
 	struct hb_buf bytes = HB_BUF_INIT;
 	char found[HB_HEX256];
@@ -144,20 +158,24 @@ int hb_store_get(const struct hb_store *s, const char *hex, size_t max, struct h
 		if (rc)
 			hb_buf_add(out, bytes.len ? bytes.data : "", bytes.len);
 		else if (unlinkat(s->dirfd, hex, 0) && errno != ENOENT)
-			rc = hb_fail_errno(err, "storage_unusable", "removing the damaged blob %s", hex);
+			rc = hb_fail_errno(err, "storage_unusable", "removing the damaged blob %s",
+					   hex);
 	}
 	hb_buf_free(&bytes);
 	return rc;
 }
 
-bool hb_store_seems_present(const struct hb_store *s, const char *hex, uint64_t size)
+bool
+hb_store_seems_present(const struct hb_store *s, const char *hex, uint64_t size)
 {
 	struct stat st;
 
-	return fstatat(s->dirfd, hex, &st, AT_SYMLINK_NOFOLLOW) == 0 && (uint64_t)st.st_size == size;
+	return fstatat(s->dirfd, hex, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       (uint64_t)st.st_size == size;
 }
 
-uint64_t hb_store_partial_size(const struct hb_store *s, const char *hex)
+uint64_t
+hb_store_partial_size(const struct hb_store *s, const char *hex)
 {
 	char name[HB_HEX256 + 16];
 	struct stat st;
@@ -168,21 +186,29 @@ uint64_t hb_store_partial_size(const struct hb_store *s, const char *hex)
 	return (uint64_t)st.st_size;
 }
 
-int hb_store_space(const struct hb_store *s, uint64_t bytes, uint64_t files, struct hb_error *err)
+int
+hb_store_space(const struct hb_store *s, uint64_t bytes, uint64_t files, struct hb_error *err)
 {
 	struct statvfs vfs;
 	uint64_t room;
 
 	if (fstatvfs(s->dirfd, &vfs))
-		return hb_fail_errno(err, "storage_unusable", "asking the blob store's file system for its room");
+		return hb_fail_errno(err, "storage_unusable",
+				     "asking the blob store's file system for its room");
 	room = (uint64_t)vfs.f_bavail * vfs.f_frsize;
 	if (bytes && room < bytes + MARGIN_BYTES)
-		return hb_fail(err, "not_enough_space", "the blob store needs %llu MiB (and 32 MiB to spare) but its "
-			       "file system has %llu MiB free; make room or set runtime.storage elsewhere",
-			       (unsigned long long)((bytes + 1048575) >> 20), (unsigned long long)(room >> 20));
+		return hb_fail(err, "not_enough_space",
+			       "the blob store needs %llu MiB (and 32 MiB to spare) but its "
+			       "file system has %llu MiB free; make room or set runtime.storage "
+			       "elsewhere",
+			       (unsigned long long)((bytes + 1048575) >> 20),
+			       (unsigned long long)(room >> 20));
 	/* Some file systems have no fixed number of inodes and report none. */
 	if (files && vfs.f_files && vfs.f_favail < files + MARGIN_FILES)
-		return hb_fail(err, "not_enough_space", "the blob store needs %llu free inodes but its file system has "
-			       "%llu", (unsigned long long)(files + MARGIN_FILES), (unsigned long long)vfs.f_favail);
+		return hb_fail(err, "not_enough_space",
+			       "the blob store needs %llu free inodes but its file system has "
+			       "%llu",
+			       (unsigned long long)(files + MARGIN_FILES),
+			       (unsigned long long)vfs.f_favail);
 	return 0;
 }

@@ -1,9 +1,9 @@
 /*
  * The blob store: <storage>/blobs/sha256/<hex>, partial downloads <hex>.partial beside it.
  *
- * A name proves nothing: a file that is already there is hashed before it counts. One writer a blob, by flock on
- * the partial file. A finished blob was hashed while it was written, is synced, and appears by rename, 0644 so that
- * the installer can read it.
+ * A name proves nothing: a file that is already there is hashed before it counts. One writer a
+ * blob, by flock on the partial file. A finished blob was hashed while it was written, is synced,
+ * and appears by rename, 0644 so that the installer can read it.
  */
 #ifndef HB_FETCHER_STORE_H
 #define HB_FETCHER_STORE_H
@@ -35,13 +35,14 @@ struct hb_stop {
 bool hb_stopped(const struct hb_stop *stop);
 
 /* 1: present and hashed whole; 0: absent (a wrong file of that name was removed); -1: error. */
-int hb_store_verified(const struct hb_store *s, const char *hex, uint64_t size, const struct hb_stop *stop,
-		      struct hb_error *err);
+int hb_store_verified(const struct hb_store *s, const char *hex, uint64_t size,
+		      const struct hb_stop *stop, struct hb_error *err);
 /* 1: read and hash equal; 0: absent. For documents. */
-int hb_store_get(const struct hb_store *s, const char *hex, size_t max, struct hb_buf *out, struct hb_error *err);
-/* Store a document whose hash the caller has checked (it is checked again). */
-int hb_store_put(const struct hb_store *s, const char *hex, const void *data, size_t len, const struct hb_stop *stop,
+int hb_store_get(const struct hb_store *s, const char *hex, size_t max, struct hb_buf *out,
 		 struct hb_error *err);
+/* Store a document whose hash the caller has checked (it is checked again). */
+int hb_store_put(const struct hb_store *s, const char *hex, const void *data, size_t len,
+		 const struct hb_stop *stop, struct hb_error *err);
 /* A file of that name and size is there; for estimates only. */
 bool hb_store_seems_present(const struct hb_store *s, const char *hex, uint64_t size);
 /* Bytes of a partial file of that blob, 0 when there is none. */
@@ -51,10 +52,10 @@ int hb_store_space(const struct hb_store *s, uint64_t bytes, uint64_t files, str
 
 struct hb_partial;
 
-/* Opens or creates and locks (waits for another writer), hashes what is there. If the other writer finished the
- * blob meanwhile *out is NULL and 0 is returned: look again with hb_store_verified. */
-int hb_partial_open(const struct hb_store *s, const char *hex, uint64_t size, const struct hb_stop *stop,
-		    struct hb_partial **out, struct hb_error *err);
+/* Opens or creates and locks (waits for another writer), hashes what is there. If the other writer
+ * finished the blob meanwhile *out is NULL and 0 is returned: look again with hb_store_verified. */
+int hb_partial_open(const struct hb_store *s, const char *hex, uint64_t size,
+		    const struct hb_stop *stop, struct hb_partial **out, struct hb_error *err);
 uint64_t hb_partial_done(const struct hb_partial *p);
 /* Begin again at offset 0. */
 int hb_partial_restart(struct hb_partial *p, struct hb_error *err);
@@ -65,7 +66,8 @@ const char *hb_partial_since_mark(const struct hb_partial *p, size_t *len);
 void hb_partial_drop(struct hb_partial *p); /* forget them */
 /* Code size_mismatch when more comes than the blob's size, disk_full. */
 int hb_partial_write(struct hb_partial *p, const void *data, size_t len, struct hb_error *err);
-/* All there: hash, sync, rename, sync the directory. Code digest_mismatch: nothing is left of the content. */
+/* All there: hash, sync, rename, sync the directory. Code digest_mismatch: nothing is left of the
+ * content. */
 int hb_partial_finish(struct hb_partial *p, struct hb_error *err);
 /* Keeps what is there for a later resume, unless it was finished; removes an empty one. */
 void hb_partial_close(struct hb_partial *p);

@@ -10,7 +10,9 @@
 
 #define TOKEN_TIMEOUT 60 /* seconds for the whole exchange; token servers answer in one */
 
-void hb_token_scope(const char *offered, const char *repository, bool credentials, char *out, size_t size)
+void
+hb_token_scope(const char *offered, const char *repository, bool credentials, char *out,
+	       size_t size)
 {
 	static const char name_chars[] = "abcdefghijklmnopqrstuvwxyz0123456789._-/";
 	const char *name = offered + 11;
@@ -24,14 +26,16 @@ void hb_token_scope(const char *offered, const char *repository, bool credential
 		memcpy(out, offered, strlen(offered) + 1);
 }
 
-static const char *token_of(const json_t *doc)
+static const char *
+token_of(const json_t *doc)
 {
 	const char *token = hb_json_text(doc, "token", NULL);
 
 	return token && token[0] ? token : hb_json_text(doc, "access_token", NULL);
 }
 
-char *hb_token_decode(const char *body, size_t len, const char *host, struct hb_error *err)
+char *
+hb_token_decode(const char *body, size_t len, const char *host, struct hb_error *err)
 {
 	json_t *doc = len ? hb_json_parse_foreign(body, len, NULL) : NULL;
 	const char *token = token_of(doc);
@@ -39,15 +43,18 @@ char *hb_token_decode(const char *body, size_t len, const char *host, struct hb_
 	size_t n = token ? strlen(token) : 0;
 
 	if (!token || !n) {
-		hb_fail(err, "bad_token_reply", "the token server %s answered without a token (neither \"token\" nor "
-			"\"access_token\")", host);
+		hb_fail(err, "bad_token_reply",
+			"the token server %s answered without a token (neither \"token\" nor "
+			"\"access_token\")",
+			host);
 		goto out;
 	}
 	for (size_t i = 0; i < n; i++)
 		if (token[i] <= 0x20 || token[i] >= 0x7f)
 			n = HB_TOKEN_MAX + 1;
 	if (n > HB_TOKEN_MAX) {
-		hb_fail(err, "bad_token_reply", "the token server %s answered with something that is not a token", host);
+		hb_fail(err, "bad_token_reply",
+			"the token server %s answered with something that is not a token", host);
 		goto out;
 	}
 	out = sodium_malloc(n + 8);
@@ -63,8 +70,9 @@ out:
 }
 
 /* realm?service=..&scope=.. */
-static int build_url(const struct hb_challenge *challenge, const char *repository, bool credentials,
-		     struct hb_url *url, struct hb_error *err)
+static int
+build_url(const struct hb_challenge *challenge, const char *repository, bool credentials,
+	  struct hb_url *url, struct hb_error *err)
 {
 	char scope[1024];
 
@@ -74,11 +82,13 @@ static int build_url(const struct hb_challenge *challenge, const char *repositor
 	return hb_url_add_query(url, "scope", scope, err);
 }
 
-static char *judge(const struct hb_url *url, const struct hb_response *r, bool credentials, char retry_after[64],
-		   struct hb_error *err)
+static char *
+judge(const struct hb_url *url, const struct hb_response *r, bool credentials, char retry_after[64],
+      struct hb_error *err)
 {
 	if (r->trouble[0] || !r->complete) {
-		hb_fail(err, r->received > HB_HTTP_ERROR_BODY_MAX ? "bad_token_reply" : "unreachable",
+		hb_fail(err,
+			r->received > HB_HTTP_ERROR_BODY_MAX ? "bad_token_reply" : "unreachable",
 			"the token server %s: %s", url->hostport, r->trouble);
 		return NULL;
 	}
@@ -88,9 +98,13 @@ static char *judge(const struct hb_url *url, const struct hb_response *r, bool c
 		return NULL;
 	}
 	if (r->status == 401 || r->status == 403) {
-		hb_fail(err, "unauthorized", credentials ? "the token server %s refused the user name and password of "
-			"fetcher/credentials.json" : "the token server %s wants a user name and password; put them into "
-			"fetcher/credentials.json", url->hostport);
+		hb_fail(err, "unauthorized",
+			credentials ? "the token server %s refused the user name and password of "
+				      "fetcher/credentials.json"
+				    : "the token server %s wants a user name and password; put "
+				      "them into "
+				      "fetcher/credentials.json",
+			url->hostport);
 		return NULL;
 	}
 	if (r->status != 200) {
@@ -102,11 +116,13 @@ static char *judge(const struct hb_url *url, const struct hb_response *r, bool c
 	return hb_token_decode(r->body.data ? r->body.data : "", r->body.len, url->hostport, err);
 }
 
-char *hb_token_fetch(struct hb_http *http, const struct hb_challenge *challenge, const struct hb_url *realm,
-		     const char *repository, const char *basic, bool loopback_allowed, char retry_after[64],
-		     struct hb_error *err)
+char *
+hb_token_fetch(struct hb_http *http, const struct hb_challenge *challenge,
+	       const struct hb_url *realm, const char *repository, const char *basic,
+	       bool loopback_allowed, char retry_after[64], struct hb_error *err)
 {
-	struct hb_http_request req = {.accept = "application/json", .loopback_allowed = loopback_allowed,
+	struct hb_http_request req = {.accept = "application/json",
+				      .loopback_allowed = loopback_allowed,
 				      .total_timeout = TOKEN_TIMEOUT};
 	struct hb_url url = *realm;
 	struct hb_response resp;

@@ -1,7 +1,7 @@
 /*
- * The child. Everything it has is the configuration in memory, the store's directory, the pipe and standard error: the
- * parent's sockets and logs are closed before anything else happens. When the pipe breaks, the parent is gone and the
- * child ends.
+ * The child. Everything it has is the configuration in memory, the store's directory, the pipe and
+ * standard error: the parent's sockets and logs are closed before anything else happens. When the
+ * pipe breaks, the parent is gone and the child ends.
  */
 #include <curl/curl.h>
 #include <errno.h>
@@ -20,7 +20,8 @@
 
 static pthread_mutex_t write_lock = PTHREAD_MUTEX_INITIALIZER; /* notes come from any thread */
 
-static void emit(json_t *event, void *arg)
+static void
+emit(json_t *event, void *arg)
 {
 	char *text = json_dumps(event, JSON_COMPACT | JSON_ENSURE_ASCII);
 	size_t len = text ? strlen(text) : 0, at = 0;
@@ -43,25 +44,30 @@ static void emit(json_t *event, void *arg)
 	free(text);
 }
 
-static void note(const char *text, void *arg)
+static void
+note(const char *text, void *arg)
 {
 	emit(json_pack("{s:s, s:s}", "event", "note", "text", text), NULL);
 }
 
-static void keep_only(int fd, const struct hb_store *store)
+static void
+keep_only(int fd, const struct hb_store *store)
 {
-	int spare = dup(store->dirfd), pipe_copy = dup(fd); /* out of the way of the numbers below */
+	int spare = dup(store->dirfd),
+	    pipe_copy = dup(fd); /* out of the way of the numbers below */
 
 	if (spare < 0 || pipe_copy < 0 || dup2(pipe_copy, PIPE_FD) < 0)
 		_exit(1);
-	/* dup2 may just have closed what `spare` names: it can't be 3, since 3 was open or is now the pipe */
+	/* dup2 may just have closed what `spare` names: it can't be 3, since 3 was open or is now
+	 * the pipe */
 	if (spare != PIPE_FD && dup2(spare, STORE_FD) < 0)
 		_exit(1);
 	close_range(STORE_FD + 1, ~0U, 0);
 }
 
-_Noreturn void hb_worker_run(const struct hb_config *config, const struct hb_store *store, int fd,
-			     const struct hb_resolve_request *resolve, const struct hb_fetch_request *fetch)
+_Noreturn void
+hb_worker_run(const struct hb_config *config, const struct hb_store *store, int fd,
+	      const struct hb_resolve_request *resolve, const struct hb_fetch_request *fetch)
 {
 	static const int numbers[] = {SIGTERM, SIGINT, SIGCHLD, SIGHUP};
 	struct hb_store own = {STORE_FD};
@@ -82,7 +88,9 @@ _Noreturn void hb_worker_run(const struct hb_config *config, const struct hb_sto
 		rc = hb_fetch(&env, fetch, emit, NULL, &err);
 	}
 	if (rc)
-		emit(json_pack("{s:s, s:s, s:s}", "event", "error", "error", err.message, "code", err.code), NULL);
+		emit(json_pack("{s:s, s:s, s:s}", "event", "error", "error", err.message, "code",
+			       err.code),
+		     NULL);
 	else if (result)
 		emit(json_pack("{s:s, s:o}", "event", "result", "reply", result), NULL);
 	else
