@@ -495,6 +495,52 @@ serve_unread(int notes)
 	}
 }
 
+/* Says something nobody asked for once it has answered. */
+static void
+serve_talkative(int notes)
+{
+	static const char poison[] = "HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{\"status\":\"poison\"}";
+	int fd = raw_listen(), conn;
+	char text[4096];
+
+	notes_fd = notes;
+	note('r');
+	for (;;) {
+		conn = accept(fd, NULL, NULL);
+		if (read(conn, text, sizeof(text)) <= 0 || write(conn, OK_ANSWER, strlen(OK_ANSWER)) < 0)
+			_exit(96);
+		usleep(50000);
+		if (write(conn, poison, sizeof(poison) - 1) > 0)
+			note('p');
+	}
+}
+
+static char last_text[16];
+
+static void
+keep_text(int s, const json_t *body, const struct hb_error *e, void *arg)
+{
+	snprintf(last_text, sizeof(last_text), "%s", hb_json_text(body, "status", "none"));
+	event_base_loopbreak(base);
+}
+
+START_TEST(test_unasked_answer_is_not_taken_for_the_next_one)
+{
+	struct hb_call c = {.server = HB_PEER_FETCHER, .method = "GET", .path = "/", .on_done = keep_text};
+
+	serving_start(FETCHER, serve_talkative);
+	base = event_base_new();
+	client = hb_client_new(base);
+	hb_client_start(client, &c);
+	event_base_dispatch(base);
+	ck_assert_int_eq(serving_note(3000), 'p');
+	hb_client_start(client, &c);
+	event_base_dispatch(base);
+	ck_assert_str_eq(last_text, "ok");
+	finish();
+}
+END_TEST
+
 START_TEST(test_request_that_was_not_read_is_sent_once_more)
 {
 	serving_start(FETCHER, serve_unread);
@@ -548,6 +594,7 @@ main(void)
 	tcase_add_test(tc, test_client_freed_inside_done);
 	tcase_add_test(tc, test_connection_is_used_again);
 	tcase_add_test(tc, test_connection_closed_while_idle_is_replaced);
+	tcase_add_test(tc, test_unasked_answer_is_not_taken_for_the_next_one);
 	tcase_add_test(tc, test_request_that_was_not_read_is_sent_once_more);
 	tcase_add_test(tc, test_free_drops_calls_under_way);
 	r = srunner_create(s);
