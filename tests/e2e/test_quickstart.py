@@ -1,122 +1,19 @@
 #!/usr/bin/env python3
 """The main job as its user does it: a real image from a real registry becomes a running, healthy, verified service, with
 a person's approval in between; and what happens when things go wrong around it."""
-import glob
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
-import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "fixtures"))
-BUILD = os.environ["HB_BUILD"]
-CTL = os.path.join(BUILD, "admin", "hermesctl")
-CACHE = os.environ.get("HB_CACHE") or os.path.join(BUILD, "cache")
-
-PROCESSES = ["broker", "fetcher", "installer", "docker", "ssh", "approver", "admin"]
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Registry:
-    """A real docker-registry with its own storage, on a port of its own."""
-
-    def __init__(self, directory):
-        self.port = free_port()
-        config = os.path.join(directory, "registry.yml")
-        with open(config, "w", encoding="utf-8") as f:
-            f.write("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\n"
-                    "http: {addr: '127.0.0.1:%d'}\n" % (os.path.join(directory, "registry"), self.port))
-        self.process = subprocess.Popen(["docker-registry", "serve", config], stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL)
-        wait_for(lambda: urllib.request.urlopen("http://127.0.0.1:%d/v2/" % self.port, timeout=2).status == 200,
-                 "the registry")
-
-    def push(self, layout, name):
-        subprocess.run(["skopeo", "copy", "-q", "--all", "--preserve-digests", "--dest-tls-verify=false",
-                        "oci:%s:app" % layout, "docker://127.0.0.1:%d/%s" % (self.port, name)], check=True)
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait()
-
-
-def wait_for(condition, what, seconds=60):
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if condition():
-                return
-        except (OSError, KeyError, ValueError):
-            pass
-        if time.monotonic() > deadline:
-            raise AssertionError("gave up waiting for " + what)
-        time.sleep(0.1)
-
-
-class System:
-    """One state directory, its processes and the command line to it."""
-
-    def __init__(self, directory, image, registry_port):
-        self.dir, self.image, self.registry_port = directory, image, registry_port
-        self.state = os.path.join(directory, "state")
-        self.data = os.path.join(directory, "data", "executor")
-        self.port, self.admin_port = free_port(), free_port()
-
-    def settings(self):
-        token = os.path.join(self.data, "auth-token")
-        values = {
-            "runtime.storage": os.path.join(self.dir, "storage"), "runtime.data": self.data,
-            "runtime.port": self.port, "runtime.health_path": "/", "runtime.health_body": "executor",
-            "runtime.health_token_file": token, "runtime.mcp_key_file": token, "runtime.health_sustain": 1,
-            "runtime.health_interval": 2, "admin.listen": "127.0.0.1:%d" % self.admin_port,
-        }
-        return [a for k, v in values.items() for a in ("--set", "%s=%s" % (k, v))]
-
-    def ctl(self, *args, check=None, stdin=None):
-        r = subprocess.run([CTL, "--state", self.state, "--json"] + list(args), capture_output=True, text=True,
-                           input=stdin, timeout=240)
-        if check is not None and r.returncode != check:
-            raise AssertionError("hermesctl %s: exit %d, expected %d\n%s\n%s" % (
-                " ".join(args), r.returncode, check, r.stdout, r.stderr))
-        return json.loads(r.stdout) if r.stdout.strip() else {}
-
-    def quickstart(self, *extra, check=0):
-        return self.ctl("quickstart", "--image", self.image, "--insecure-registry",
-                        "127.0.0.1:%d" % self.registry_port, *self.settings(), *extra, check=check)
-
-    def healthy(self):
-        return self.ctl("runtime", "status")["health"]["ok"]
-
-    def pid(self, process):
-        """Who serves run/<process>/sock."""
-        with socket.socket(socket.AF_UNIX) as s:
-            s.connect("/proc/self/cwd/" + os.path.relpath(os.path.join(self.state, "run", process, "sock")))
-            return int.from_bytes(s.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], "little")
-
-    def runtime_pids(self):
-        """Processes of the payload: those with our data directory in their environment."""
-        found = []
-        for path in glob.glob("/proc/[0-9]*/status"):
-            try:
-                with open(path, encoding="utf-8") as f:
-                    uid = [line.split()[1] for line in f if line.startswith("Uid:")][0]
-                if uid == "10118":
-                    found.append(int(path.split("/")[2]))
-            except (OSError, IndexError):
-                continue
-        return found
+from registry import Registry  # noqa: E402
+from system import CACHE, CTL, PROCESSES, System, wait_for  # noqa: E402
 
 
 class Quickstart(unittest.TestCase):
@@ -128,10 +25,10 @@ class Quickstart(unittest.TestCase):
         made = subprocess.run([sys.executable, os.path.join(HERE, "..", "fixtures", "payload_image.py"), layout,
                                "--cache", CACHE], check=True, capture_output=True, text=True)
         cls.digests = json.loads(made.stdout)
-        cls.registry = Registry(cls.dir)
-        cls.registry.push(layout, "executor:1.5.9")
-        image = "127.0.0.1:%d/executor:1.5.9@%s" % (cls.registry.port, cls.digests["index"])
-        cls.system = System(cls.dir, image, cls.registry.port)
+        cls.registry = Registry(parent=cls.dir)
+        cls.registry.push(layout, "app", "executor:1.5.9")
+        image = "%s/executor:1.5.9@%s" % (cls.registry.host, cls.digests["index"])
+        cls.system = System(cls.dir, image, cls.registry.host)
 
     @classmethod
     def tearDownClass(cls):
