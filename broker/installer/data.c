@@ -2,6 +2,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -70,6 +72,33 @@ static bool is_seen(const json_t *seen, const char *path)
 	return false;
 }
 
+/* Made, or taken over as it is: only the directory itself is given to the payload. Its parent
+ * exists since start-up. */
+static int make(const char *path, uid_t uid, struct hb_error *err)
+{
+	char *copy = hb_strdup(path);
+	int fd = -1, rc = -1;
+
+	if (mkdir(path, 0700) == 0) {
+		if (hb_fs_sync_dir(AT_FDCWD, dirname(copy), err) < 0)
+			goto out;
+	} else if (errno != EEXIST) {
+		hb_fail_errno(err, "data_unusable", "data directory %s can't be made", path);
+		goto out;
+	}
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fchown(fd, uid, (gid_t)uid) < 0 || fchmod(fd, 0700) < 0) {
+		hb_fail_errno(err, "data_unusable",
+			      "data directory %s can't be given to the runtime", path);
+		goto out;
+	}
+	rc = 0;
+out:
+	hb_close(&fd);
+	free(copy);
+	return rc;
+}
+
 int hb_data_check(const char *path, bool create, uid_t uid, struct hb_error *err)
 {
 	json_t *seen;
@@ -87,7 +116,7 @@ int hb_data_check(const char *path, bool create, uid_t uid, struct hb_error *err
 			       "restore a backup. To begin with an empty one on purpose, take it "
 			       "out of %s",
 			       path, SEEN_PATH);
-	return create ? hb_fs_mkdirs(AT_FDCWD, path, 0700, uid, (gid_t)uid, err) : 0;
+	return create ? make(path, uid, err) : 0;
 }
 
 int hb_data_note(const char *path, struct hb_error *err)

@@ -24,7 +24,7 @@ struct hb_installer {
 	struct hb_supervisor *supervisor;
 	struct hb_jobs *jobs;
 	char settings[HB_HEX256]; /* of process->config */
-	char *data_parent;        /* the directory that holds, or will hold, the data directory */
+	char *data_reach;          /* what of the data directory's surroundings may be touched */
 	json_t *verify;           /* the last verification: {state, ok, ...} */
 	struct event *retry;      /* next try to start the payload the operator wants running */
 	int tries;

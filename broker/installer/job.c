@@ -300,6 +300,12 @@ static void on_read(struct bufferevent *bev, void *arg)
 static bool known(const struct hb_installer *in, const char *operation_id)
 {
 	struct hb_job *job = in->jobs->running;
+	json_t *row = hb_ledger_find(in->ledger, operation_id, NULL);
+	bool used = row != NULL;
+
+	json_decref(row);
+	if (used)
+		return true;
 
 	if (job && strcmp(job->operation_id, operation_id) == 0)
 		return true;
@@ -319,7 +325,8 @@ int hb_job_execute(struct hb_installer *in, const struct hb_execute *x, const ch
 	if (hb_installer_gate(in, &gate, err) < 0 || hb_gate_check(&gate, x, &grant, err) < 0)
 		return -1;
 	if (known(in, x->operation_id))
-		return hb_fail(err, "grant_replayed", "this operation is under way already");
+		return hb_fail(err, "grant_replayed",
+			       "this operation was started already; it is never repeated");
 	if (in->stopping || (long long)in->jobs->waiting_count >=
 				    hb_config_int(in->process->config, "broker.queue_max"))
 		return hb_fail(

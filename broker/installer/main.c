@@ -24,27 +24,59 @@
 #include "broker/installer/activate.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/job.h"
+#include "broker/installer/spec.h"
 #include "common/buf.h"
 #include "common/fs.h"
 #include "common/log.h"
 #include "common/paths.h"
 
-/* The directory that holds the data directory must exist before confinement; one that exists is
- * left as it is. */
-static int open_data_parent(struct hb_installer *in, struct hb_error *err)
+/* Does the directory hold the state directory, our working directory? Then it holds everybody's
+ * keys. */
+static bool holds_state(const char *dir)
 {
-	char *data = hb_strdup(hb_config_text(in->process->config, "runtime.data"));
+	char *real = realpath(dir, NULL), *here = getcwd(NULL, 0);
+	size_t len = real ? strlen(real) : 0;
+	bool holds;
+
+	if (!real || !here)
+		abort();
+	holds = strncmp(here, real, len) == 0 &&
+		(here[len] == '/' || here[len] == '\0' || len == 1);
+	free(real);
+	free(here);
+	return holds;
+}
+
+/*
+ * What of the data this process may reach: the directory that holds the data directory, which must
+ * exist before confinement (one that exists is left as it is), since the data directory may be
+ * made, lost and put back meanwhile. When that would be the state directory or one above it, the
+ * data directory alone.
+ */
+static int open_data(struct hb_installer *in, struct hb_error *err)
+{
+	char *data = hb_spec_absolute(hb_config_text(in->process->config, "runtime.data"));
+	char *copy = hb_strdup(data);
+	struct hb_error missing;
 	struct stat st;
 	int rc = 0;
 
-	in->data_parent = hb_strdup(dirname(data));
-	free(data);
-	if (stat(in->data_parent, &st) < 0)
-		rc = hb_fs_mkdirs(AT_FDCWD, in->data_parent, 0755, 0, 0, err);
+	in->data_reach = hb_strdup(dirname(copy));
+	free(copy);
+	if (stat(in->data_reach, &st) < 0)
+		rc = hb_fs_mkdirs(AT_FDCWD, in->data_reach, 0755, 0, 0, err);
 	else if (!S_ISDIR(st.st_mode))
 		rc = hb_fail(err, "data_unusable",
 			     "%s, which should hold runtime.data, is not a directory",
-			     in->data_parent);
+			     in->data_reach);
+	if (rc == 0 && holds_state(in->data_reach)) {
+		free(in->data_reach);
+		in->data_reach = hb_strdup(data);
+		/* Not there although it was: the payload isn't started, and health says why. */
+		if (hb_data_check(data, true, hb_peer_uid(HB_PEER_RUNTIME), &missing) < 0)
+			hb_log(HB_LOG_ERROR, "data_missing", "msg", missing.message, NULL);
+	}
+	free(data);
 	return rc;
 }
 
@@ -61,7 +93,7 @@ static void installer_close(void *ctx)
 	hb_journal_close(in->journal);
 	hb_store_close(&in->store);
 	json_decref(in->verify);
-	free(in->data_parent);
+	free(in->data_reach);
 	free(in);
 }
 
@@ -77,7 +109,7 @@ static void *installer_open(struct hb_process *p, struct hb_error *err)
 	    hb_config_runtime_digest(p->config, in->settings, err) < 0 ||
 	    hb_store_open(hb_config_text(p->config, "runtime.storage"), hb_peer_uid(HB_PEER_UNPACK),
 			  hb_peer_uid(HB_PEER_FETCHER), &in->store, err) < 0 ||
-	    open_data_parent(in, err) < 0 || hb_installer_recover(in, err) < 0) {
+	    open_data(in, err) < 0 || hb_installer_recover(in, err) < 0) {
 		installer_close(in);
 		return NULL;
 	}
@@ -88,20 +120,21 @@ static int installer_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox 
 			     struct hb_error *err)
 {
 	static struct hb_sandbox_path paths[] = {
-		{NULL, HB_FS_READ | HB_FS_WRITE}, /* storage */
-		{NULL, HB_FS_READ | HB_FS_WRITE}, /* the directory with the data directory */
+		{NULL, HB_FS_READ | HB_FS_WRITE},                  /* storage */
+		{NULL, HB_FS_READ | HB_FS_WRITE | HB_FS_OPTIONAL}, /* data: open_data */
 		{"installer", HB_FS_READ | HB_FS_WRITE},
 		{"run", HB_FS_READ | HB_FS_WRITE},
 		{"policy", HB_FS_READ},
 		{"public", HB_FS_READ},
 		{HB_PATH_BOUNDS, HB_FS_READ | HB_FS_OPTIONAL},
 		{HB_PATH_CONFIG, HB_FS_READ},
+		{"/dev/null", HB_FS_READ | HB_FS_WRITE}, /* standard descriptors of workers */
 		{"/proc", HB_FS_READ}, /* the sandbox of workers, and the payload's listeners */
 	};
 	struct hb_installer *in = ctx;
 
 	paths[0].path = in->store.path;
-	paths[1].path = in->data_parent;
+	paths[1].path = in->data_reach;
 	*out = (struct hb_sandbox){
 		.name = "hermes-installer",
 		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_OWNERS | HB_SYS_UNIX | HB_SYS_FORK |

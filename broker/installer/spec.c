@@ -197,7 +197,7 @@ static char **env_of(const json_t *env)
 
 /* Paths of hermes.conf may be relative to the state directory, our working directory; the payload's
  * runner is elsewhere. */
-static char *absolute(const char *path)
+char *hb_spec_absolute(const char *path)
 {
 	char *here, *out;
 
@@ -232,7 +232,7 @@ int hb_spec_build(const struct hb_config *config, const json_t *image, const cha
 		.rootfs = hb_asprintf("%s/releases/%s/rootfs", storage, manifest),
 		.manifest_digest = hb_strdup(manifest),
 		.isolation = hb_strdup(hb_config_text(config, "runtime.isolation")),
-		.data_dir = absolute(hb_config_text(config, "runtime.data")),
+		.data_dir = hb_spec_absolute(hb_config_text(config, "runtime.data")),
 		.data_mount = hb_strdup(hb_config_text(config, "runtime.data_mount")),
 		.working_dir = hb_strdup(working_dir(config, c)),
 		.argv = argv_of(entrypoint, command),

@@ -24,4 +24,8 @@ json_t *hb_spec_describe(const struct hb_config *config, const json_t *image, co
 int hb_spec_build(const struct hb_config *config, const json_t *image, const char *storage,
 		  const char *manifest, uid_t uid, struct hb_run_spec *out, struct hb_error *err);
 
+/* A path of hermes.conf, which may be relative to the state directory (the working directory), in
+ * full; free() it. */
+char *hb_spec_absolute(const char *path);
+
 #endif
