@@ -17,7 +17,8 @@ struct hb_buf {
 void hb_buf_add(struct hb_buf *b, const void *data, size_t len);
 void hb_buf_adds(struct hb_buf *b, const char *text);
 void hb_buf_addc(struct hb_buf *b, char c);
-void hb_buf_printf(struct hb_buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void hb_buf_printf(struct hb_buf *b, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3), nonnull(1, 2)));
 void hb_buf_clear(struct hb_buf *b); /* keeps the memory */
 void hb_buf_free(struct hb_buf *b);
 /* Give the bytes away (caller frees with free()); never NULL. */
