@@ -11,6 +11,8 @@
 #include "approver/approver.h"
 #include "common/paths.h"
 
+#define PATHS_MAX 32
+
 static void *
 open_approver(struct hb_process *p, struct hb_error *err)
 {
@@ -22,25 +24,29 @@ open_approver(struct hb_process *p, struct hb_error *err)
 static int
 sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error *err)
 {
-	static struct hb_sandbox_path paths[] = {
+	static const struct hb_sandbox_path own[] = {
 		{"approver", HB_FS_READ | HB_FS_WRITE},
 		{"public", HB_FS_READ},
 		{"policy", HB_FS_READ | HB_FS_OPTIONAL},
 		{HB_PATH_BOUNDS, HB_FS_READ | HB_FS_OPTIONAL},
 		/* Names are resolved by glibc, which loads its modules from here. */
 		{"/usr/lib", HB_FS_READ},
-		{"/dev/urandom", HB_FS_READ | HB_FS_OPTIONAL},
-		{NULL, HB_FS_READ}, /* approver.ca_file */
 	};
+	static struct hb_sandbox_path paths[PATHS_MAX];
 	const char *ca = hb_config_text(p->config, "approver.ca_file");
-	size_t n = sizeof(paths) / sizeof(paths[0]);
+	size_t n = 0;
 
-	paths[n - 1].path = ca;
+	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+		paths[n++] = own[i];
+	for (size_t i = 0; i < hb_sandbox_inet_path_count && n < PATHS_MAX - 1; i++)
+		paths[n++] = hb_sandbox_inet_paths[i];
+	if (*ca)
+		paths[n++] = (struct hb_sandbox_path){ca, HB_FS_READ};
 	*out = (struct hb_sandbox){
 		.name = "hermes-approver",
 		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_INET | HB_SYS_EVENTS,
 		.paths = paths,
-		.path_count = *ca ? n : n - 1,
+		.path_count = n,
 		.tcp_connect_any = true,
 	};
 	return 0;

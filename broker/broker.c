@@ -21,6 +21,33 @@ tick(evutil_socket_t fd, short what, void *arg)
 	hb_watchers_tick(b);
 }
 
+/* Also a missing key is security material that a person must mend: a code that says so, not "not_found". */
+static int
+load_key(struct hb_broker *b, struct hb_error *err)
+{
+	if (hb_public_key_load(AT_FDCWD, HB_PATH_PUBLIC_KEY, &b->key, err) == 0)
+		return 0;
+	if (strcmp(err->code, "not_found") == 0)
+		memcpy(err->code, "key_missing", sizeof("key_missing"));
+	return -1;
+}
+
+/* Before anything is listened on, so that a forbidden address is an error of the configuration. */
+static int
+check_listen(const struct hb_process *p, struct hb_error *err)
+{
+	const char **items;
+	size_t n = hb_config_list(p->config, "broker.listen_tcp", &items);
+	struct hb_listen where;
+
+	if (n > HB_LISTEN_MAX)
+		return hb_fail(err, "config_listen", "broker.listen_tcp has more than %d addresses", HB_LISTEN_MAX);
+	for (size_t i = 0; i < n; i++)
+		if (hb_listen_parse(items[i], hb_config_bool(p->config, "broker.listen_tcp_private"), &where, err) < 0)
+			return -1;
+	return 0;
+}
+
 int
 hb_broker_open(struct hb_process *p, struct hb_broker **out, struct hb_error *err)
 {
@@ -36,7 +63,7 @@ hb_broker_open(struct hb_process *p, struct hb_broker **out, struct hb_error *er
 	b->queue_max = hb_config_int(p->config, "broker.queue_max");
 	hb_services_init(b);
 	/* Secrets and key must be right at the start; the policy may be mended while we run, so it is only reported. */
-	if (hb_public_key_load(AT_FDCWD, HB_PATH_PUBLIC_KEY, &b->key, err) < 0 || hb_secret_watch(&b->control, err) < 0 ||
+	if (check_listen(p, err) < 0 || load_key(b, err) < 0 || hb_secret_watch(&b->control, err) < 0 ||
 	    hb_secret_watch(&b->approval, err) < 0 || hb_store_open(HB_PATH_BROKER_DB, &b->store, err) < 0) {
 		hb_broker_close(b);
 		return -1;

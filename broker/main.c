@@ -34,9 +34,7 @@ sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error
 	size_t n = hb_config_list(p->config, "broker.listen_tcp", &items);
 	struct hb_listen where;
 
-	if (n > HB_LISTEN_MAX)
-		return hb_fail(err, "config_listen", "broker.listen_tcp has more than %d addresses", HB_LISTEN_MAX);
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n && i < HB_LISTEN_MAX; i++) {
 		if (hb_listen_parse(items[i], hb_config_bool(p->config, "broker.listen_tcp_private"), &where, err) < 0)
 			return -1;
 		ports[i] = (uint16_t)where.port;

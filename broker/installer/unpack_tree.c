@@ -325,12 +325,12 @@ static int existing(struct hb_tree *t, const struct hb_name *name, struct hb_dir
 	return -1;
 }
 
+/* Only the device is left out: the directory it would lie in is made all the same. */
 int hb_tree_vacate(struct hb_tree *t, const struct hb_name *name, struct hb_error *err)
 {
-	struct hb_dir *d;
-	int rc = existing(t, name, &d, err);
+	struct hb_dir *d = parent_of(t, name, err);
 
-	return rc > 0 ? remove_old(t, d, name, err) : rc;
+	return d == NULL ? -1 : remove_old(t, d, name, err);
 }
 
 int hb_tree_whiteout(struct hb_tree *t, const struct hb_name *name, struct hb_error *err)
