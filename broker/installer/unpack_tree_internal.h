@@ -47,7 +47,6 @@ struct hb_tree {
 	int file_fd;
 	uint64_t file_at; /* hashed so far */
 	struct hb_sha256 *file_hash;
-	bool has_holes;
 	struct hb_shown file_name;
 };
 
