@@ -1,9 +1,10 @@
 /*
- * The bounds: what no live policy, page or phone can widen. One table of keys; anything the table doesn't know, a
- * key given twice and a value that isn't exactly right are errors with file and line, and an error allows nothing.
+ * The bounds: what no live policy, page or phone can widen. One table of keys; anything the table
+ * doesn't know, a key given twice and a value that isn't exactly right are errors with file and
+ * line, and an error allows nothing.
  *
- * A root-owned allow-list must not have two ways to be read: no continued lines, no comments after a value, names
- * of repositories and directories only in their full form.
+ * A root-owned allow-list must not have two ways to be read: no continued lines, no comments after
+ * a value, names of repositories and directories only in their full form.
  */
 #include "policy/bounds.h"
 
@@ -30,8 +31,9 @@ struct list {
 
 enum { USERS, EXECUTORS, REPOSITORIES, BIND_ROOTS, LIST_COUNT };
 
-static const char *const docker_fields[] = {"privileged", "host_namespaces", "devices", "capabilities",
-					    "published_addresses", "security_opt", "sysctls"};
+static const char *const docker_fields[] = {"privileged",   "host_namespaces",     "devices",
+					    "capabilities", "published_addresses", "security_opt",
+					    "sysctls"};
 #define DOCKER_FIELDS (sizeof(docker_fields) / sizeof(docker_fields[0]))
 
 static const char *const features[] = {"runtime", "local", "docker", "ssh"};
@@ -73,10 +75,12 @@ static bool good_user(const char *item)
 
 static bool good_executor(const char *item)
 {
-	return strcmp(item, "installer") == 0 || strcmp(item, "docker") == 0 || strcmp(item, "ssh") == 0;
+	return strcmp(item, "installer") == 0 || strcmp(item, "docker") == 0 ||
+	       strcmp(item, "ssh") == 0;
 }
 
-/* A repository, or a prefix whose last component is "all". Checked by the one parser of image names. */
+/* A repository, or a prefix whose last component is "all". Checked by the one parser of image
+ * names. */
 static bool good_repository(const char *item)
 {
 	static const char pin[] =
@@ -110,7 +114,8 @@ static const struct {
 	{"executors", "deployed", EXECUTORS, good_executor, "known are installer, docker and ssh"},
 	{"images", "repositories", REPOSITORIES, good_repository,
 	 "write registry/repository in full, registry/path/all, or oci:/directory"},
-	{"docker", "bind_roots", BIND_ROOTS, good_bind_root, "write absolute directories other than /"},
+	{"docker", "bind_roots", BIND_ROOTS, good_bind_root,
+	 "write absolute directories other than /"},
 };
 
 static char *trim(char *s)
@@ -176,7 +181,8 @@ static int set_value(struct hb_bounds *b, const char *section, const char *key, 
 		     struct hb_error *err)
 {
 	for (size_t i = 0; i < sizeof(list_keys) / sizeof(list_keys[0]); i++) {
-		if (strcmp(section, list_keys[i].section) == 0 && strcmp(key, list_keys[i].key) == 0)
+		if (strcmp(section, list_keys[i].section) == 0 &&
+		    strcmp(key, list_keys[i].key) == 0)
 			return set_list(&b->lists[list_keys[i].list], i, value, err);
 	}
 	for (size_t i = 0; strcmp(section, "docker") == 0 && i < DOCKER_FIELDS; i++) {

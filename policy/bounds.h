@@ -1,14 +1,14 @@
 /*
- * bounds.conf: what can't be widened from a phone or a web page. Root-owned, changed only on the host. Strict INI.
- *   [users] allowed = 123, 456        Telegram user ids that may ever be approvers ("0": the local console)
- *   [executors] deployed = installer, docker, ssh
- *   [images] repositories = ghcr.io/owner/name, 127.0.0.1:5000/all    (a last component "all" is any name below)
- *   [docker] privileged = no, host_namespaces = no, devices = no, capabilities = no, published_addresses = no,
+ * bounds.conf: what can't be widened from a phone or a web page. Root-owned, changed only on the
+ * host. Strict INI. [users] allowed = 123, 456        Telegram user ids that may ever be approvers
+ * ("0": the local console) [executors] deployed = installer, docker, ssh [images] repositories =
+ * ghcr.io/owner/name, 127.0.0.1:5000/all    (a last component "all" is any name below) [docker]
+ * privileged = no, host_namespaces = no, devices = no, capabilities = no, published_addresses = no,
  *            security_opt = no, sysctls = no, bind_roots = (none)
  *   [quorum] runtime = 1, local = 1, docker = 1, ssh = 1   (least number of approvers)
  * A key that is absent allows nothing (quorum: 1). Names are written in full, in one spelling.
- * Missing, unreadable, malformed or group/world-writable: nothing is allowed, and the error says why.
- * Codes: bounds_missing, bounds_malformed, loose_permissions, too_large.
+ * Missing, unreadable, malformed or group/world-writable: nothing is allowed, and the error says
+ * why. Codes: bounds_missing, bounds_malformed, loose_permissions, too_large.
  */
 #ifndef HB_POLICY_BOUNDS_H
 #define HB_POLICY_BOUNDS_H

@@ -1,6 +1,7 @@
 /*
- * A request against the bounds: which executors exist, which repositories, which Docker fields reach the host. What
- * is off here can't be approved by anyone; it is turned on in bounds.conf by root, on the host.
+ * A request against the bounds: which executors exist, which repositories, which Docker fields
+ * reach the host. What is off here can't be approved by anyone; it is turned on in bounds.conf by
+ * root, on the host.
  */
 #include <stdio.h>
 #include <string.h>
@@ -27,15 +28,21 @@ static int check_repository(const struct hb_bounds *b, const json_t *request, st
 	if (hb_bounds_repository(b, name))
 		return 0;
 	hb_show(name, shown, sizeof(shown));
-	return hb_fail(err, "out_of_bounds", "images from '%s' are not allowed; root can add it to [images] repositories in "
-		       "bounds.conf", shown);
+	return hb_fail(
+		err, "out_of_bounds",
+		"images from '%s' are not allowed; root can add it to [images] repositories in "
+		"bounds.conf",
+		shown);
 }
 
-static int need(const struct hb_bounds *b, const char *field, const char *what, struct hb_error *err)
+static int need(const struct hb_bounds *b, const char *field, const char *what,
+		struct hb_error *err)
 {
 	if (hb_bounds_docker_field(b, field))
 		return 0;
-	return hb_fail(err, "out_of_bounds", "%s: not allowed; root can set [docker] %s = yes in bounds.conf", what, field);
+	return hb_fail(err, "out_of_bounds",
+		       "%s: not allowed; root can set [docker] %s = yes in bounds.conf", what,
+		       field);
 }
 
 static bool holds(const json_t *list, const char *text)
@@ -43,7 +50,8 @@ static bool holds(const json_t *list, const char *text)
 	const json_t *item;
 	size_t i;
 
-	json_array_foreach(list, i, item) {
+	json_array_foreach(list, i, item)
+	{
 		if (strcmp(json_string_value(item), text) == 0)
 			return true;
 	}
@@ -57,7 +65,8 @@ static bool has(const json_t *request, const char *field)
 
 static bool host_namespace(const json_t *request)
 {
-	static const char *const fields[] = {"pid_mode", "ipc_mode", "uts_mode", "userns_mode", "network"};
+	static const char *const fields[] = {"pid_mode", "ipc_mode", "uts_mode", "userns_mode",
+					     "network"};
 
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		if (strcmp(hb_json_text(request, fields[i], ""), "host") == 0)
@@ -71,7 +80,8 @@ static bool published(const json_t *request)
 	const json_t *port;
 	size_t i;
 
-	json_array_foreach(json_object_get(request, "ports"), i, port) {
+	json_array_foreach(json_object_get(request, "ports"), i, port)
+	{
 		if (!hb_is_loopback_address(hb_json_text(port, "host_ip", "")))
 			return true;
 	}
@@ -85,7 +95,8 @@ static int check_binds(const struct hb_bounds *b, const json_t *request, struct 
 	const json_t *mount;
 	char shown[161];
 
-	json_array_foreach(json_object_get(request, "mounts"), i, mount) {
+	json_array_foreach(json_object_get(request, "mounts"), i, mount)
+	{
 		const char *source = hb_json_text(mount, "source", "");
 		bool allowed = strcmp(hb_json_text(mount, "type", ""), "bind") != 0;
 
@@ -94,8 +105,11 @@ static int check_binds(const struct hb_bounds *b, const json_t *request, struct 
 		if (allowed)
 			continue;
 		hb_show(source, shown, sizeof(shown));
-		return hb_fail(err, "out_of_bounds", "the bind of '%s' is below no allowed directory; root can add one to "
-			       "[docker] bind_roots in bounds.conf", shown);
+		return hb_fail(
+			err, "out_of_bounds",
+			"the bind of '%s' is below no allowed directory; root can add one to "
+			"[docker] bind_roots in bounds.conf",
+			shown);
 	}
 	return 0;
 }
@@ -127,15 +141,19 @@ static int check_run(const struct hb_bounds *b, const json_t *r, struct hb_error
 	return check_binds(b, r, err);
 }
 
-int hb_bounds_check(const struct hb_bounds *b, const char *feature, const json_t *request, struct hb_error *err)
+int hb_bounds_check(const struct hb_bounds *b, const char *feature, const json_t *request,
+		    struct hb_error *err)
 {
 	const char *target = hb_feature_target(feature);
 
 	if (!target)
-		return hb_fail(err, "unknown_feature", "an operation of an unknown feature can't be judged");
+		return hb_fail(err, "unknown_feature",
+			       "an operation of an unknown feature can't be judged");
 	if (!hb_bounds_executor(b, target))
-		return hb_fail(err, "not_deployed", "the %s executor is not deployed on this host; root can add it to "
-			       "[executors] deployed in bounds.conf", target);
+		return hb_fail(err, "not_deployed",
+			       "the %s executor is not deployed on this host; root can add it to "
+			       "[executors] deployed in bounds.conf",
+			       target);
 	if (check_repository(b, request, err) < 0)
 		return -1;
 	if (strcmp(hb_operation_action(feature, request), "run") == 0)

@@ -1,5 +1,6 @@
 /*
- * Drawing a summary: the few shapes that all features use, so that every summary reads the same. Inside policy/.
+ * Drawing a summary: the few shapes that all features use, so that every summary reads the same.
+ * Inside policy/.
  *
  *   name: value            one line, value escaped
  *   name: ["a","b"]        a list, as a JSON array
@@ -34,8 +35,10 @@ void hb_draw_int(struct hb_page *p, const char *label, long long number, const c
 void hb_draw_bool(struct hb_page *p, const char *label, bool value);
 /* Texts; NULL: "(sealed at prepare)". */
 void hb_draw_list(struct hb_page *p, const char *label, const json_t *list);
-/* Objects, one a line, with the keys in the given order (NULL-terminated); an absent key is left out. */
-void hb_draw_objects(struct hb_page *p, const char *label, const json_t *list, const char *const *keys);
+/* Objects, one a line, with the keys in the given order (NULL-terminated); an absent key is left
+ * out. */
+void hb_draw_objects(struct hb_page *p, const char *label, const json_t *list,
+		     const char *const *keys);
 void hb_draw_block(struct hb_page *p, const char *label, const char *text);
 
 /* The same from a field of the request, the label being the field's name. */
@@ -49,8 +52,8 @@ void hb_draw_warning(struct hb_page *p, const char *code, const char *fmt, ...)
 /* Escaped copy; the caller frees it. */
 char *hb_escaped(const char *text);
 
-/* Warnings about letters in any text of the request: several scripts in one word, imitations of ASCII, text from
- * right to left, internationalised host names. */
+/* Warnings about letters in any text of the request: several scripts in one word, imitations of
+ * ASCII, text from right to left, internationalised host names. */
 void hb_draw_look_warnings(struct hb_page *p, const json_t *request);
 
 /* One a feature: its fields, then its consequences. */

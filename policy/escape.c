@@ -6,8 +6,9 @@
  *   a blank at the beginning, at the end, or behind another        \x20
  *   everything else                                                \u{HEX}
  *
- * A combining mark is shown only behind a letter or digit, and at most three in a row (more would reach into other
- * lines). Since the backslash itself is always doubled, the rule can be undone: two values never look the same.
+ * A combining mark is shown only behind a letter or digit, and at most three in a row (more would
+ * reach into other lines). Since the backslash itself is always doubled, the rule can be undone:
+ * two values never look the same.
  */
 #include "policy/summary.h"
 
@@ -31,7 +32,8 @@ static void escape_char(uint32_t c, const char *raw, size_t raw_len, bool as_is,
 	else if (c == '\r')
 		hb_buf_adds(out, "\\r");
 	else if (c == HB_UTF8_BAD)
-		hb_buf_printf(out, "\\x%02X", (unsigned char)*raw); /* never in valid JSON; shown all the same */
+		hb_buf_printf(out, "\\x%02X",
+			      (unsigned char)*raw); /* never in valid JSON; shown all the same */
 	else if (as_is)
 		hb_buf_add(out, raw, raw_len);
 	else

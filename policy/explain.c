@@ -30,8 +30,8 @@ static json_t *answer(const char *feature, json_t *request, struct hb_error *err
 	if (hb_operation_digest(feature, request, digest, err) < 0 ||
 	    hb_summary(feature, request, &summary, &warnings, err) < 0)
 		goto out;
-	out = json_pack("{s:O, s:s, s:s, s:o}", "request", request, "digest", digest, "summary", summary.data,
-			"warnings", warnings);
+	out = json_pack("{s:O, s:s, s:s, s:o}", "request", request, "digest", digest, "summary",
+			summary.data, "warnings", warnings);
 	if (!out)
 		hb_fail(err, "bad_json", "the explanation can't be written as JSON");
 out:
@@ -39,16 +39,20 @@ out:
 	return out;
 }
 
-json_t *hb_explain(const char *text, size_t len, const struct hb_bounds *bounds, struct hb_error *err)
+json_t *hb_explain(const char *text, size_t len, const struct hb_bounds *bounds,
+		   struct hb_error *err)
 {
 	static const struct hb_field fields[] = {
-		{"feature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct question, feature), 1, 32},
-		{"request", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct question, request), 0, 0},
+		{"feature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct question, feature), 1,
+		 32},
+		{"request", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct question, request),
+		 0, 0},
 	};
 	struct question q = {0};
 	json_t *body = hb_json_parse(text, len, err), *request = NULL, *out = NULL;
 
-	if (!body || hb_fields_decode(body, fields, sizeof(fields) / sizeof(fields[0]), &q, err) < 0)
+	if (!body ||
+	    hb_fields_decode(body, fields, sizeof(fields) / sizeof(fields[0]), &q, err) < 0)
 		goto out;
 	request = check_request(&q, err);
 	if (!request)

@@ -11,8 +11,10 @@
 #include "common/error.h"
 #include "policy/bounds.h"
 
-/* {request, digest, summary, warnings}: validated (or sealed) request, its digest, the exact text, its warnings.
- * New reference, or NULL with the code that /prepare would answer. bounds NULL: not applied. */
-json_t *hb_explain(const char *text, size_t len, const struct hb_bounds *bounds, struct hb_error *err);
+/* {request, digest, summary, warnings}: validated (or sealed) request, its digest, the exact text,
+ * its warnings. New reference, or NULL with the code that /prepare would answer. bounds NULL: not
+ * applied. */
+json_t *hb_explain(const char *text, size_t len, const struct hb_bounds *bounds,
+		   struct hb_error *err);
 
 #endif

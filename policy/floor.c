@@ -1,6 +1,7 @@
 /*
- * The floor, feature by feature: commands go through the command rules, Docker fields through the rules about what
- * is ours and what opens the host. Rules here need no configuration; hb_floor_check_own adds identities.
+ * The floor, feature by feature: commands go through the command rules, Docker fields through the
+ * rules about what is ours and what opens the host. Rules here need no configuration;
+ * hb_floor_check_own adds identities.
  */
 #include "policy/floor.h"
 
@@ -16,14 +17,16 @@
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 /* Names under which our own processes, networks and volumes run in containers. */
-static const char *const own_names[] = {"hermes-launcher", "hermes-broker", "hermes-fetcher", "hermes-installer",
-					"hermes-run", "hermes-runtime", "hermes-docker", "hermes-ssh",
-					"hermes-approver", "hermes-admin", "hermes-control"};
+static const char *const own_names[] = {"hermes-launcher",  "hermes-broker", "hermes-fetcher",
+					"hermes-installer", "hermes-run",    "hermes-runtime",
+					"hermes-docker",    "hermes-ssh",    "hermes-approver",
+					"hermes-admin",     "hermes-control"};
 
 /* What a bind would open: the engine and the secrets of containers. */
-static const char *const guarded_paths[] = {"/run/docker.sock", "/var/run/docker.sock", "/run/containerd",
-					    "/var/run/containerd", "/run/podman", "/var/run/podman", "/run/secrets",
-					    "/var/run/secrets", "/var/lib/docker", "/var/lib/containerd"};
+static const char *const guarded_paths[] = {
+	"/run/docker.sock", "/var/run/docker.sock", "/run/containerd", "/var/run/containerd",
+	"/run/podman",      "/var/run/podman",      "/run/secrets",    "/var/run/secrets",
+	"/var/lib/docker",  "/var/lib/containerd"};
 
 /* "hermes-broker", also as "project-hermes-broker-1" or "project_hermes-broker_1". */
 static bool is_own_name(const char *name)
@@ -34,7 +37,8 @@ static bool is_own_name(const char *name)
 
 		if (!at || (at > name && !strchr("-_", at[-1])))
 			continue;
-		if (*rest == '\0' || (strchr("-_", *rest) && strspn(rest + 1, HB_SET_DIGIT) == strlen(rest + 1)))
+		if (*rest == '\0' ||
+		    (strchr("-_", *rest) && strspn(rest + 1, HB_SET_DIGIT) == strlen(rest + 1)))
 			return true;
 	}
 	return false;
@@ -45,7 +49,8 @@ static int refuse_bind(struct hb_error *err, const char *source, const char *why
 	char shown[121];
 
 	hb_show(source, shown, sizeof(shown));
-	return hb_fail(err, "floor_bind", "the floor refuses the bind of '%s' whoever approves it: %s", shown, why);
+	return hb_fail(err, "floor_bind",
+		       "the floor refuses the bind of '%s' whoever approves it: %s", shown, why);
 }
 
 static bool overlaps(const char *source, const char *path)
@@ -58,7 +63,8 @@ static int check_mounts(const json_t *request, struct hb_error *err)
 	const json_t *mount;
 	size_t i;
 
-	json_array_foreach(json_object_get(request, "mounts"), i, mount) {
+	json_array_foreach(json_object_get(request, "mounts"), i, mount)
+	{
 		const char *type = hb_json_text(mount, "type", "");
 		const char *source = hb_json_text(mount, "source", "");
 
@@ -70,7 +76,8 @@ static int check_mounts(const json_t *request, struct hb_error *err)
 			return refuse_bind(err, source, "it opens the whole host");
 		for (size_t j = 0; j < COUNT(guarded_paths); j++) {
 			if (overlaps(source, guarded_paths[j]))
-				return refuse_bind(err, source, "it opens the container engine or secrets");
+				return refuse_bind(err, source,
+						   "it opens the container engine or secrets");
 		}
 		/* a socket elsewhere, under its usual name */
 		if (strstr(source, "docker.sock") || strstr(source, "containerd.sock"))
@@ -84,23 +91,28 @@ static int check_devices(const json_t *request, struct hb_error *err)
 	const json_t *item;
 	size_t i;
 
-	json_array_foreach(json_object_get(request, "devices"), i, item) {
+	json_array_foreach(json_object_get(request, "devices"), i, item)
+	{
 		char *path = hb_strdup(json_string_value(item));
 
 		path[strcspn(path, ":")] = '\0';
 		bool raw = hb_floor_is_raw_device(path);
 		free(path);
 		if (raw)
-			return hb_fail(err, "floor_raw_device", "the floor refuses to give a container a block device or the "
-				       "machine's memory, whoever approves it");
+			return hb_fail(
+				err, "floor_raw_device",
+				"the floor refuses to give a container a block device or the "
+				"machine's memory, whoever approves it");
 	}
 	return 0;
 }
 
-/* Entrypoint and command are one vector; without an entrypoint the command may stand behind the image's own. */
+/* Entrypoint and command are one vector; without an entrypoint the command may stand behind the
+ * image's own. */
 static int check_vectors(const json_t *request, struct hb_error *err)
 {
-	const json_t *lists[] = {json_object_get(request, "entrypoint"), json_object_get(request, "command")};
+	const json_t *lists[] = {json_object_get(request, "entrypoint"),
+				 json_object_get(request, "command")};
 	const char *words[64];
 	size_t n = 0, first = 0;
 
@@ -108,7 +120,8 @@ static int check_vectors(const json_t *request, struct hb_error *err)
 		const json_t *item;
 		size_t i;
 
-		json_array_foreach(lists[l], i, item) {
+		json_array_foreach(lists[l], i, item)
+		{
 			if (n < COUNT(words))
 				words[n++] = json_string_value(item);
 		}
@@ -126,11 +139,13 @@ static int check_docker(const json_t *request, struct hb_error *err)
 
 	for (size_t i = 0; i < COUNT(names); i++) {
 		if (is_own_name(hb_json_text(request, names[i], "")))
-			return hb_fail(err, "floor_own_container", "the floor refuses Docker actions on our own containers, "
+			return hb_fail(err, "floor_own_container",
+				       "the floor refuses Docker actions on our own containers, "
 				       "whoever approves them");
 	}
 	if (is_own_name(hb_json_text(request, "network", "")))
-		return hb_fail(err, "floor_own_network", "the floor refuses to join the control network, whoever "
+		return hb_fail(err, "floor_own_network",
+			       "the floor refuses to join the control network, whoever "
 			       "approves it");
 	if (check_mounts(request, err) < 0 || check_devices(request, err) < 0)
 		return -1;
@@ -146,8 +161,7 @@ static int check_ssh(const json_t *request, struct hb_error *err)
 	if (!argv)
 		return hb_floor_command(hb_json_text(request, "command", ""), NULL, err);
 	words = hb_calloc(json_array_size(argv) + 1, sizeof(*words));
-	json_array_foreach(argv, i, item)
-		words[i] = json_string_value(item);
+	json_array_foreach(argv, i, item) words[i] = json_string_value(item);
 	int rc = hb_floor_argv(words, json_array_size(argv), NULL, err);
 	free(words);
 	return rc;
@@ -158,7 +172,8 @@ int hb_floor_check(const char *feature, const json_t *request, struct hb_error *
 	const char *name = hb_feature_canonical(feature);
 
 	if (!name)
-		return hb_fail(err, "unknown_feature", "an operation of an unknown feature can't be judged");
+		return hb_fail(err, "unknown_feature",
+			       "an operation of an unknown feature can't be judged");
 	if (strcmp(name, "local") == 0)
 		return hb_floor_command(hb_json_text(request, "command", ""),
 					hb_json_text(request, "workdir", "/workspace"), err);
@@ -186,18 +201,27 @@ int hb_floor_check_own(const struct hb_floor_own *own, const char *feature, cons
 
 	if (strcmp(feature, "docker") != 0)
 		return 0;
-	if (listed(own->container_ids, own->container_count, hb_json_text(request, "container", "")))
-		return hb_fail(err, "floor_own_container", "the floor refuses Docker actions on our own containers, "
+	if (listed(own->container_ids, own->container_count,
+		   hb_json_text(request, "container", "")))
+		return hb_fail(err, "floor_own_container",
+			       "the floor refuses Docker actions on our own containers, "
 			       "whoever approves them");
-	if (listed(own->network_ids, own->network_count, hb_json_text(request, "resolved_network_id", "")))
-		return hb_fail(err, "floor_own_network", "the floor refuses to join the control network, whoever "
+	if (listed(own->network_ids, own->network_count,
+		   hb_json_text(request, "resolved_network_id", "")))
+		return hb_fail(err, "floor_own_network",
+			       "the floor refuses to join the control network, whoever "
 			       "approves it");
-	json_array_foreach(json_object_get(request, "mounts"), i, mount) {
+	json_array_foreach(json_object_get(request, "mounts"), i, mount)
+	{
 		const char *source = hb_json_text(mount, "source", "");
 
-		for (size_t j = 0; j < own->path_count && strcmp(hb_json_text(mount, "type", ""), "bind") == 0; j++) {
+		for (size_t j = 0;
+		     j < own->path_count && strcmp(hb_json_text(mount, "type", ""), "bind") == 0;
+		     j++) {
 			if (overlaps(source, own->paths[j]))
-				return refuse_bind(err, source, "it opens our own state, keys, profiles or data");
+				return refuse_bind(
+					err, source,
+					"it opens our own state, keys, profiles or data");
 		}
 	}
 	return 0;

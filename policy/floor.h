@@ -1,5 +1,6 @@
 /*
- * What is refused whatever anyone approves. A last net, incomplete by nature; nothing else relies on it.
+ * What is refused whatever anyone approves. A last net, incomplete by nature; nothing else relies
+ * on it.
  */
 #ifndef HB_POLICY_FLOOR_H
 #define HB_POLICY_FLOOR_H
@@ -13,8 +14,9 @@
 /* Code floor_<rule>; the message names the rule. */
 int hb_floor_check(const char *feature, const json_t *request, struct hb_error *err);
 
-/* What on this host is ours, by identity, so that renaming it does not help. hb_floor_check knows our usual names;
- * a program that knows more (the docker executor its containers, each its state directory) asks this as well. */
+/* What on this host is ours, by identity, so that renaming it does not help. hb_floor_check knows
+ * our usual names; a program that knows more (the docker executor its containers, each its state
+ * directory) asks this as well. */
 struct hb_floor_own {
 	const char *const *container_ids; /* 64 hex */
 	size_t container_count;
@@ -27,7 +29,9 @@ struct hb_floor_own {
 int hb_floor_check_own(const struct hb_floor_own *own, const char *feature, const json_t *request,
 		       struct hb_error *err);
 
-/* Against bounds.conf: repositories, docker fields (code out_of_bounds), executors (code not_deployed). */
-int hb_bounds_check(const struct hb_bounds *b, const char *feature, const json_t *request, struct hb_error *err);
+/* Against bounds.conf: repositories, docker fields (code out_of_bounds), executors (code
+ * not_deployed). */
+int hb_bounds_check(const struct hb_bounds *b, const char *feature, const json_t *request,
+		    struct hb_error *err);
 
 #endif

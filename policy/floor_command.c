@@ -1,10 +1,12 @@
 /*
- * What no command may do, whoever approves: delete / recursively, make file systems, write to block devices, shut the
- * machine down, fork without end, open / to everyone, reach for the container engine's socket.
+ * What no command may do, whoever approves: delete / recursively, make file systems, write to block
+ * devices, shut the machine down, fork without end, open / to everyone, reach for the container
+ * engine's socket.
  *
- * Each simple command is looked at with its prefixes taken off (sudo, env, timeout ...), and so is each text that
- * would be run as a command in turn (sh -c, eval, $(...)). Nothing is expanded, so there are ways around this; it is a
- * net under the person who approves, not the rule that keeps a host safe.
+ * Each simple command is looked at with its prefixes taken off (sudo, env, timeout ...), and so is
+ * each text that would be run as a command in turn (sh -c, eval, $(...)). Nothing is expanded, so
+ * there are ways around this; it is a net under the person who approves, not the rule that keeps a
+ * host safe.
  */
 #include "policy/floor_command.h"
 
@@ -22,7 +24,8 @@ static int check_text(const struct hb_floor_look *l, const char *text);
 
 int hb_floor_refuse(const struct hb_floor_look *l, const char *rule, const char *what)
 {
-	return hb_fail(l->err, rule, "the floor refuses this command whoever approves it: %s", what);
+	return hb_fail(l->err, rule, "the floor refuses this command whoever approves it: %s",
+		       what);
 }
 
 bool hb_floor_one_of(const char *const *names, size_t count, const char *name)
@@ -48,44 +51,30 @@ static const struct {
 	const char *with_argument; /* option letters that take the next word */
 	size_t positionals;        /* words of its own before the command */
 } prefixes[] = {
-	{"sudo", "ugpCrtTUDRh", 0},
-	{"doas", "uC", 0},
-	{"env", "uC", 0},
-	{"nohup", "", 0},
-	{"nice", "n", 0},
-	{"ionice", "cnpPu", 0},
-	{"time", "fo", 0},
-	{"timeout", "sk", 1},
-	{"stdbuf", "ioe", 0},
-	{"setsid", "", 0},
-	{"chroot", "", 1},
-	{"chrt", "TPD", 1},
-	{"taskset", "", 1},
-	{"exec", "a", 0},
-	{"command", "", 0},
-	{"builtin", "", 0},
-	{"xargs", "adEILnPs", 0},
-	{"busybox", "", 0},
-	{"toybox", "", 0},
-	{"strace", "abeEIoOpPsSuUX", 0},
-	{"unshare", "SGR", 0},
-	{"nsenter", "tSG", 0},
-	{"flock", "wE", 1},
-	{"systemd-run", "pEtu", 0},
-	{"systemd-inhibit", "", 0},
-	{"watch", "n", 0},
-	{"runuser", "ugG", 0},
-	{"setpriv", "", 0},
-	{"cgexec", "g", 0},
-	{"parallel", "jI", 0},
+	{"sudo", "ugpCrtTUDRh", 0}, {"doas", "uC", 0},
+	{"env", "uC", 0},           {"nohup", "", 0},
+	{"nice", "n", 0},           {"ionice", "cnpPu", 0},
+	{"time", "fo", 0},          {"timeout", "sk", 1},
+	{"stdbuf", "ioe", 0},       {"setsid", "", 0},
+	{"chroot", "", 1},          {"chrt", "TPD", 1},
+	{"taskset", "", 1},         {"exec", "a", 0},
+	{"command", "", 0},         {"builtin", "", 0},
+	{"xargs", "adEILnPs", 0},   {"busybox", "", 0},
+	{"toybox", "", 0},          {"strace", "abeEIoOpPsSuUX", 0},
+	{"unshare", "SGR", 0},      {"nsenter", "tSG", 0},
+	{"flock", "wE", 1},         {"systemd-run", "pEtu", 0},
+	{"systemd-inhibit", "", 0}, {"watch", "n", 0},
+	{"runuser", "ugG", 0},      {"setpriv", "", 0},
+	{"cgexec", "g", 0},         {"parallel", "jI", 0},
 };
 
 /* These take a text to run behind an option that holds a 'c'. */
-static const char *const text_runners[] = {"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "busybox", "su",
+static const char *const text_runners[] = {"sh",      "bash",   "dash", "ash",     "zsh",
+					   "ksh",     "mksh",   "fish", "busybox", "su",
 					   "runuser", "script", "flock"};
 
-static int check_prefixed(const struct hb_floor_look *l, const char *const *args, size_t n, const char *with_argument,
-			  size_t positionals)
+static int check_prefixed(const struct hb_floor_look *l, const char *const *args, size_t n,
+			  const char *with_argument, size_t positionals)
 {
 	size_t i = 0;
 
@@ -97,7 +86,8 @@ static int check_prefixed(const struct hb_floor_look *l, const char *const *args
 			break;
 		if (option[1] == '-') {
 			/* A long option may or may not take the next word: read it both ways. */
-			if (!strchr(option, '=') && i + 1 < n && hb_floor_words(l, args + i + 1, n - i - 1) < 0)
+			if (!strchr(option, '=') && i + 1 < n &&
+			    hb_floor_words(l, args + i + 1, n - i - 1) < 0)
 				return -1;
 		} else if (len == 2 && strchr(with_argument, option[1]) && i < n) {
 			i++;
@@ -121,16 +111,19 @@ static int check_joined(const struct hb_floor_look *l, const char *const *args, 
 }
 
 /* sh -c TEXT, su USER -c TEXT, env -S TEXT, eval WORDS, ssh HOST WORDS */
-static int check_text_runner(const struct hb_floor_look *l, const char *name, const char *const *args, size_t n)
+static int check_text_runner(const struct hb_floor_look *l, const char *name,
+			     const char *const *args, size_t n)
 {
 	bool shell = hb_floor_one_of(text_runners, COUNT(text_runners), name);
 
 	if (strcmp(name, "eval") == 0)
 		return check_joined(l, args, n);
 	if (strcmp(name, "ssh") == 0 && n > 1)
-		return check_joined(&(struct hb_floor_look){NULL, l->depth, l->err}, args + 1, n - 1);
+		return check_joined(&(struct hb_floor_look){NULL, l->depth, l->err}, args + 1,
+				    n - 1);
 	for (size_t i = 0; i + 1 < n; i++) {
-		bool text = (shell && args[i][0] == '-' && args[i][1] != '-' && strchr(args[i], 'c')) ||
+		bool text = (shell && args[i][0] == '-' && args[i][1] != '-' &&
+			     strchr(args[i], 'c')) ||
 			    (shell && strcmp(args[i], "--command") == 0) ||
 			    (strcmp(name, "env") == 0 && strcmp(args[i], "-S") == 0);
 
@@ -147,13 +140,15 @@ static bool is_assignment(const char *word)
 {
 	size_t name = strspn(word, HB_SET_ALNUM "_");
 
-	return name > 0 && !strchr(HB_SET_DIGIT, word[0]) && (word[name] == '=' || strncmp(word + name, "+=", 2) == 0);
+	return name > 0 && !strchr(HB_SET_DIGIT, word[0]) &&
+	       (word[name] == '=' || strncmp(word + name, "+=", 2) == 0);
 }
 
 int hb_floor_words(const struct hb_floor_look *l, const char *const *w, size_t n)
 {
-	static const char *const reserved[] = {"!", "{", "}", "if", "then", "elif", "else", "do", "while", "until", "time",
-					       "function", "coproc"};
+	static const char *const reserved[] = {"!",    "{",        "}",     "if",    "then",
+					       "elif", "else",     "do",    "while", "until",
+					       "time", "function", "coproc"};
 	struct hb_floor_look deeper = {l->workdir, l->depth + 1, l->err};
 
 	while (n > 0 && (hb_floor_one_of(reserved, COUNT(reserved), w[0]) || is_assignment(w[0]))) {
@@ -163,7 +158,8 @@ int hb_floor_words(const struct hb_floor_look *l, const char *const *w, size_t n
 	if (n == 0)
 		return 0;
 	if (l->depth > NESTING_MAX)
-		return hb_floor_refuse(l, "floor_nesting", "commands are nested too deeply to be read");
+		return hb_floor_refuse(l, "floor_nesting",
+				       "commands are nested too deeply to be read");
 
 	const char *name = hb_floor_base_name(w[0]);
 	if (hb_floor_rule(&deeper, name, w + 1, n - 1) < 0)
@@ -186,7 +182,8 @@ static int check_mentions(const struct hb_floor_look *l, const char *text)
 
 	for (size_t i = 0; i < COUNT(sockets); i++) {
 		if (strstr(text, sockets[i]))
-			return hb_floor_refuse(l, "floor_docker_socket", "it mentions the socket of the container engine");
+			return hb_floor_refuse(l, "floor_docker_socket",
+					       "it mentions the socket of the container engine");
 	}
 	return 0;
 }
@@ -197,21 +194,25 @@ static bool is_fork_bomb(const struct hb_words *w)
 	for (size_t i = 0; i + 2 < w->count; i++) {
 		const struct hb_token *t = &w->tokens[i];
 
-		if (t->op || (!(hb_token_is(t + 1, "(") && hb_token_is(t + 2, ")")) && strcmp(t->text, "function") != 0))
+		if (t->op || (!(hb_token_is(t + 1, "(") && hb_token_is(t + 2, ")")) &&
+			      strcmp(t->text, "function") != 0))
 			continue;
 		const char *name = strcmp(t->text, "function") == 0 ? t[1].text : t->text;
 		for (size_t j = i + 2; j + 2 < w->count; j++) {
 			const struct hb_token *b = &w->tokens[j];
 
-			if (!b[0].op && !b[2].op && strcmp(b[0].text, name) == 0 && strcmp(b[2].text, name) == 0 &&
-			    (hb_token_is(b + 1, "|") || hb_token_is(b + 1, "|&") || hb_token_is(b + 1, "&")))
+			if (!b[0].op && !b[2].op && strcmp(b[0].text, name) == 0 &&
+			    strcmp(b[2].text, name) == 0 &&
+			    (hb_token_is(b + 1, "|") || hb_token_is(b + 1, "|&") ||
+			     hb_token_is(b + 1, "&")))
 				return true;
 		}
 	}
 	return false;
 }
 
-static int check_redirect(const struct hb_floor_look *l, const struct hb_token *op, const struct hb_token *file)
+static int check_redirect(const struct hb_floor_look *l, const struct hb_token *op,
+			  const struct hb_token *file)
 {
 	if (check_mentions(l, file->text) < 0)
 		return -1;
@@ -257,7 +258,8 @@ static int check_text(const struct hb_floor_look *l, const char *text)
 	int rc = -1;
 
 	if (l->depth > NESTING_MAX)
-		return hb_floor_refuse(l, "floor_nesting", "commands are nested too deeply to be read");
+		return hb_floor_refuse(l, "floor_nesting",
+				       "commands are nested too deeply to be read");
 	if (check_mentions(l, text) < 0)
 		return -1;
 	hb_words_read(text, &w);

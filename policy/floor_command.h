@@ -24,7 +24,8 @@ int hb_floor_refuse(const struct hb_floor_look *l, const char *rule, const char 
 /* A simple command with whatever stands before its name. */
 int hb_floor_words(const struct hb_floor_look *l, const char *const *words, size_t n);
 /* The rules for the command `name`. */
-int hb_floor_rule(const struct hb_floor_look *l, const char *name, const char *const *args, size_t n);
+int hb_floor_rule(const struct hb_floor_look *l, const char *name, const char *const *args,
+		  size_t n);
 bool hb_floor_is_device(const struct hb_floor_look *l, const char *path);
 bool hb_floor_one_of(const char *const *names, size_t count, const char *name);
 const char *hb_floor_base_name(const char *path);

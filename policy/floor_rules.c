@@ -1,6 +1,6 @@
 /*
- * The floor's rules for one simple command, its name already found (see floor_command.c): a line each in the table
- * at the end, a function for each kind.
+ * The floor's rules for one simple command, its name already found (see floor_command.c): a line
+ * each in the table at the end, a function for each kind.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 
 /* --- paths --- */
 
-/* Absolute form without ".", ".." and "//"; "" for a relative path when the beginning isn't known. */
+/* Absolute form without ".", ".." and "//"; "" for a relative path when the beginning isn't known.
+ */
 static char *normalise(const struct hb_floor_look *l, const char *path)
 {
 	struct hb_buf full = HB_BUF_INIT, out = HB_BUF_INIT;
@@ -56,8 +57,9 @@ static bool is_root(const struct hb_floor_look *l, const char *path)
 
 bool hb_floor_is_raw_device(const char *path)
 {
-	static const char *const disks[] = {"sd", "hd", "vd", "xvd", "nvme", "mmcblk", "dm-", "md", "loop", "nbd", "sr",
-					    "zd", "ram", "pmem", "mapper/", "disk/", "block/", "bcache", "rbd", "drbd"};
+	static const char *const disks[] = {
+		"sd", "hd", "vd",  "xvd",  "nvme",    "mmcblk", "dm-",    "md",     "loop", "nbd",
+		"sr", "zd", "ram", "pmem", "mapper/", "disk/",  "block/", "bcache", "rbd",  "drbd"};
 	static const char *const memory[] = {"mem", "kmem", "port"};
 
 	if (strncmp(path, "/dev/", 5) != 0)
@@ -69,7 +71,8 @@ bool hb_floor_is_raw_device(const char *path)
 		if (strncmp(path + 5, disks[i], len) != 0)
 			continue;
 		/* sda, nvme0n1, mapper/x; but not "mdadm.conf" or "random" */
-		if (disks[i][len - 1] == '/' || strspn(rest, "abcdefghijklmnopqrstuvwxyz0123456789") == strlen(rest))
+		if (disks[i][len - 1] == '/' ||
+		    strspn(rest, "abcdefghijklmnopqrstuvwxyz0123456789") == strlen(rest))
 			return rest[0] != '\0';
 	}
 	return hb_floor_one_of(memory, COUNT(memory), path + 5);
@@ -86,7 +89,8 @@ bool hb_floor_is_device(const struct hb_floor_look *l, const char *path)
 
 /* --- the rules for one command, arguments behind the name --- */
 
-static bool has_option(const char *const *args, size_t n, const char *letters, const char *long_name)
+static bool has_option(const char *const *args, size_t n, const char *letters,
+		       const char *long_name)
 {
 	for (size_t i = 0; i < n && strcmp(args[i], "--") != 0; i++) {
 		if (args[i][0] != '-')
@@ -126,7 +130,8 @@ static int check_rm(const struct hb_floor_look *l, const char *const *args, size
 
 static bool is_everyone(const char *mode)
 {
-	static const char *const symbolic[] = {"a+rwx", "a=rwx", "ugo+rwx", "ugo=rwx", "+rwx", "=rwx", "a+rwX", "a=rwX"};
+	static const char *const symbolic[] = {"a+rwx", "a=rwx", "ugo+rwx", "ugo=rwx",
+					       "+rwx",  "=rwx",  "a+rwX",   "a=rwX"};
 	size_t len = strlen(mode);
 
 	if (hb_floor_one_of(symbolic, COUNT(symbolic), mode))
@@ -147,21 +152,24 @@ static int check_chmod(const struct hb_floor_look *l, const char *const *args, s
 
 static int check_find(const struct hb_floor_look *l, const char *const *args, size_t n)
 {
-	static const char *const wide[] = {"-delete", "-xdev", "-mount", "-depth", "-type", "-mindepth", "-maxdepth",
-					   "-print", "-print0", "-exec", "-execdir", "-ok", "-okdir"};
+	static const char *const wide[] = {"-delete",   "-xdev",     "-mount", "-depth",  "-type",
+					   "-mindepth", "-maxdepth", "-print", "-print0", "-exec",
+					   "-execdir",  "-ok",       "-okdir"};
 	bool root = false, deletes = false, filtered = false;
 
 	for (size_t i = 0; i < n; i++) {
 		if (args[i][0] == '/')
 			root = root || is_root(l, args[i]);
 		deletes = deletes || strcmp(args[i], "-delete") == 0;
-		if (args[i][0] == '-' && strlen(args[i]) > 2 && !hb_floor_one_of(wide, COUNT(wide), args[i]))
+		if (args[i][0] == '-' && strlen(args[i]) > 2 &&
+		    !hb_floor_one_of(wide, COUNT(wide), args[i]))
 			filtered = true;
 		if (strncmp(args[i], "-exec", 5) != 0 && strncmp(args[i], "-ok", 3) != 0)
 			continue;
 		if (hb_floor_words(l, args + i + 1, n - i - 1) < 0)
 			return -1;
-		deletes = deletes || (i + 1 < n && strcmp(hb_floor_base_name(args[i + 1]), "rm") == 0);
+		deletes = deletes ||
+			  (i + 1 < n && strcmp(hb_floor_base_name(args[i + 1]), "rm") == 0);
 		break;
 	}
 	if (root && deletes && !filtered)
@@ -173,7 +181,8 @@ static int check_dd(const struct hb_floor_look *l, const char *const *args, size
 {
 	for (size_t i = 0; i < n; i++) {
 		if (strncmp(args[i], "of=", 3) == 0 && hb_floor_is_device(l, args[i] + 3))
-			return hb_floor_refuse(l, "floor_raw_device", "it writes to a block device");
+			return hb_floor_refuse(l, "floor_raw_device",
+					       "it writes to a block device");
 	}
 	return 0;
 }
@@ -182,7 +191,8 @@ static int check_device_writer(const struct hb_floor_look *l, const char *const 
 {
 	for (size_t i = 0; i < n; i++) {
 		if (hb_floor_is_device(l, args[i]))
-			return hb_floor_refuse(l, "floor_raw_device", "it writes to a block device");
+			return hb_floor_refuse(l, "floor_raw_device",
+					       "it writes to a block device");
 	}
 	return 0;
 }
@@ -210,10 +220,11 @@ static int check_init(const struct hb_floor_look *l, const char *const *args, si
 
 static int check_systemctl(const struct hb_floor_look *l, const char *const *args, size_t n)
 {
-	static const char *const verbs[] = {"reboot", "poweroff", "halt", "kexec", "soft-reboot", "emergency", "rescue",
-					    "exit", "suspend", "hibernate"};
-	static const char *const units[] = {"reboot.target", "poweroff.target", "halt.target", "shutdown.target",
-					    "kexec.target"};
+	static const char *const verbs[] = {"reboot",      "poweroff",  "halt",   "kexec",
+					    "soft-reboot", "emergency", "rescue", "exit",
+					    "suspend",     "hibernate"};
+	static const char *const units[] = {"reboot.target", "poweroff.target", "halt.target",
+					    "shutdown.target", "kexec.target"};
 
 	for (size_t i = 0; i < n; i++) {
 		if (hb_floor_one_of(units, COUNT(units), args[i]))
@@ -221,7 +232,9 @@ static int check_systemctl(const struct hb_floor_look *l, const char *const *arg
 	}
 	for (size_t i = 0; i < n; i++) {
 		if (args[i][0] != '-')
-			return hb_floor_one_of(verbs, COUNT(verbs), args[i]) ? check_shutdown(l, args, n) : 0;
+			return hb_floor_one_of(verbs, COUNT(verbs), args[i])
+				       ? check_shutdown(l, args, n)
+				       : 0;
 	}
 	return 0;
 }
@@ -265,7 +278,8 @@ static const struct {
 	{"loginctl", check_systemctl},
 };
 
-int hb_floor_rule(const struct hb_floor_look *l, const char *name, const char *const *args, size_t n)
+int hb_floor_rule(const struct hb_floor_look *l, const char *name, const char *const *args,
+		  size_t n)
 {
 	if (strncmp(name, "mkfs.", 5) == 0)
 		return check_mkfs(l, args, n);

@@ -1,8 +1,9 @@
 /*
- * The gate before every effect. Nothing here is taken from the broker's word: the policy is read now, the signature
- * is checked with our own copy of the key, digest and summary are computed anew from the request that will really be
- * carried out, and the grant is burnt in this process's own ledger before anything happens. A captured broker can
- * withhold work from this gate; it can't get anything through it that a person did not sign.
+ * The gate before every effect. Nothing here is taken from the broker's word: the policy is read
+ * now, the signature is checked with our own copy of the key, digest and summary are computed anew
+ * from the request that will really be carried out, and the grant is burnt in this process's own
+ * ledger before anything happens. A captured broker can withhold work from this gate; it can't get
+ * anything through it that a person did not sign.
  */
 #include "policy/gate.h"
 
@@ -20,11 +21,14 @@
 int hb_execute_decode(const json_t *body, struct hb_execute *out, struct hb_error *err)
 {
 	static const struct hb_field fields[] = {
-		{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct hb_execute, operation_id),
-		 OPERATION_ID_LEN, OPERATION_ID_LEN},
-		{"feature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct hb_execute, feature), 1, 16},
-		{"request", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct hb_execute, request), 0, 0},
-		{"envelope", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct hb_execute, envelope), 0, 0},
+		{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED,
+		 offsetof(struct hb_execute, operation_id), OPERATION_ID_LEN, OPERATION_ID_LEN},
+		{"feature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct hb_execute, feature),
+		 1, 16},
+		{"request", HB_FIELD_OBJECT, HB_FIELD_REQUIRED,
+		 offsetof(struct hb_execute, request), 0, 0},
+		{"envelope", HB_FIELD_OBJECT, HB_FIELD_REQUIRED,
+		 offsetof(struct hb_execute, envelope), 0, 0},
 	};
 	struct hb_execute x = {0};
 
@@ -34,14 +38,15 @@ int hb_execute_decode(const json_t *body, struct hb_execute *out, struct hb_erro
 		return hb_fail(err, "bad_type", "field 'operation_id' must be 32 hex digits");
 	const char *canonical = hb_feature_canonical(x.feature);
 	if (!canonical || strcmp(canonical, x.feature) != 0)
-		return hb_fail(err, "unknown_feature", "field 'feature' must be runtime, local, docker or ssh");
+		return hb_fail(err, "unknown_feature",
+			       "field 'feature' must be runtime, local, docker or ssh");
 	*out = x;
 	return 0;
 }
 
 /* Is this feature on, now, and ours? */
-static int check_policy(struct hb_gate *g, const struct hb_execute *x, const struct hb_policy_view *view,
-			struct hb_error *err)
+static int check_policy(struct hb_gate *g, const struct hb_execute *x,
+			const struct hb_policy_view *view, struct hb_error *err)
 {
 	const char *target = hb_feature_target(x->feature);
 
@@ -49,16 +54,19 @@ static int check_policy(struct hb_gate *g, const struct hb_execute *x, const str
 	if (hb_ledger_see_generation(g->ledger, view->live.generation, err) < 0)
 		return -1;
 	if (!target || strcmp(target, g->target) != 0)
-		return hb_fail(err, "grant_wrong_target", "operations of feature %s are not carried out by %s",
-			       x->feature, g->target);
+		return hb_fail(err, "grant_wrong_target",
+			       "operations of feature %s are not carried out by %s", x->feature,
+			       g->target);
 	if (!hb_bounds_executor(view->bounds, g->target))
-		return hb_fail(err, "not_deployed", "the %s executor is not deployed on this host (bounds.conf)", g->target);
+		return hb_fail(err, "not_deployed",
+			       "the %s executor is not deployed on this host (bounds.conf)",
+			       g->target);
 	return hb_policy_permits(&view->live, x->feature, NULL, err);
 }
 
 /* The request as it will be carried out, and the two hashes of it that the grant must carry. */
-static int compute(const struct hb_execute *x, char digest[HB_HEX256], char summary_digest[HB_HEX256],
-		   struct hb_error *err)
+static int compute(const struct hb_execute *x, char digest[HB_HEX256],
+		   char summary_digest[HB_HEX256], struct hb_error *err)
 {
 	struct hb_buf summary = HB_BUF_INIT;
 	int rc = -1;
@@ -75,8 +83,8 @@ out:
 }
 
 /* Enough different people, each of them an approver still. */
-static int check_quorum(const struct hb_grant *grant, const char *feature, const struct hb_policy_view *view,
-			struct hb_error *err)
+static int check_quorum(const struct hb_grant *grant, const char *feature,
+			const struct hb_policy_view *view, struct hb_error *err)
 {
 	unsigned bit = hb_feature_bit(feature);
 	int needed = hb_bounds_quorum(view->bounds, feature);
@@ -88,26 +96,30 @@ static int check_quorum(const struct hb_grant *grant, const char *feature, const
 	for (size_t i = 0; i < grant->user_count; i++) {
 		for (size_t j = 0; j < i; j++) {
 			if (strcmp(grant->user_ids[i], grant->user_ids[j]) == 0)
-				return hb_fail(err, "grant_malformed", "the grant names user %s twice",
-					       grant->user_ids[i]);
+				return hb_fail(err, "grant_malformed",
+					       "the grant names user %s twice", grant->user_ids[i]);
 		}
 		if (!hb_policy_user(&view->live, grant->user_ids[i]) ||
 		    !hb_bounds_user(view->bounds, grant->user_ids[i]))
-			return hb_fail(err, "user_not_allowed", "user %s, who approved this, is not an execution approver",
+			return hb_fail(err, "user_not_allowed",
+				       "user %s, who approved this, is not an execution approver",
 				       grant->user_ids[i]);
 	}
 	if (grant->user_count < (size_t)needed)
-		return hb_fail(err, "quorum_not_met", "%zu of the %d approvals that %s operations need were given",
+		return hb_fail(err, "quorum_not_met",
+			       "%zu of the %d approvals that %s operations need were given",
 			       grant->user_count, needed, feature);
 	return 0;
 }
 
-static int check_with(struct hb_gate *g, const struct hb_execute *x, const struct hb_policy_view *view,
-		      struct hb_grant *grant, struct hb_error *err)
+static int check_with(struct hb_gate *g, const struct hb_execute *x,
+		      const struct hb_policy_view *view, struct hb_grant *grant,
+		      struct hb_error *err)
 {
 	char digest[HB_HEX256], summary_digest[HB_HEX256];
 
-	if (check_policy(g, x, view, err) < 0 || hb_grant_open(x->envelope, &g->key, grant, err) < 0 ||
+	if (check_policy(g, x, view, err) < 0 ||
+	    hb_grant_open(x->envelope, &g->key, grant, err) < 0 ||
 	    compute(x, digest, summary_digest, err) < 0)
 		return -1;
 	const struct hb_grant_expect expect = {
@@ -121,7 +133,8 @@ static int check_with(struct hb_gate *g, const struct hb_execute *x, const struc
 		.generation = view->live.generation,
 		.now = hb_now(),
 	};
-	if (hb_grant_check(grant, &expect, err) < 0 || check_quorum(grant, x->feature, view, err) < 0)
+	if (hb_grant_check(grant, &expect, err) < 0 ||
+	    check_quorum(grant, x->feature, view, err) < 0)
 		return -1;
 	if (hb_floor_check(x->feature, x->request, err) < 0 ||
 	    (g->own && hb_floor_check_own(g->own, x->feature, x->request, err) < 0))
@@ -129,7 +142,8 @@ static int check_with(struct hb_gate *g, const struct hb_execute *x, const struc
 	return hb_bounds_check(view->bounds, x->feature, x->request, err);
 }
 
-int hb_gate_check(struct hb_gate *g, const struct hb_execute *x, struct hb_grant *grant, struct hb_error *err)
+int hb_gate_check(struct hb_gate *g, const struct hb_execute *x, struct hb_grant *grant,
+		  struct hb_error *err)
 {
 	struct hb_policy_view view;
 	struct hb_grant found = {0};
@@ -143,7 +157,8 @@ int hb_gate_check(struct hb_gate *g, const struct hb_execute *x, struct hb_grant
 	return rc;
 }
 
-int hb_gate_pass(struct hb_gate *g, const struct hb_execute *x, struct hb_grant *grant, struct hb_error *err)
+int hb_gate_pass(struct hb_gate *g, const struct hb_execute *x, struct hb_grant *grant,
+		 struct hb_error *err)
 {
 	struct hb_grant found;
 

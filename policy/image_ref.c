@@ -1,7 +1,8 @@
 /*
  * Image references, read by one parser with no leniency: the grammar of the distribution reference
- * (host[:port]/path[:tag]@digest) with the digest required. A name without a host is Docker Hub's, as every
- * client of the field reads it, so that "alpine" and "docker.io/library/alpine" are one name for the bounds.
+ * (host[:port]/path[:tag]@digest) with the digest required. A name without a host is Docker Hub's,
+ * as every client of the field reads it, so that "alpine" and "docker.io/library/alpine" are one
+ * name for the bounds.
  */
 #include "policy/image_ref.h"
 
@@ -101,12 +102,17 @@ static bool copy(char *out, size_t size, const char *prefix, const char *text)
 	return true;
 }
 
-static int parse_layout(const char *text, const char *dir, struct hb_image_ref *out, struct hb_error *err)
+static int parse_layout(const char *text, const char *dir, struct hb_image_ref *out,
+			struct hb_error *err)
 {
 	if (!hb_path_normal(dir) || strcmp(dir, "/") == 0)
-		return malformed(err, text, "the layout must be an absolute directory without '.', '..' or '//'");
+		return malformed(
+			err, text,
+			"the layout must be an absolute directory without '.', '..' or '//'");
 	if (strspn(dir, HB_SET_ALNUM "/._+~-") != strlen(dir))
-		return malformed(err, text, "the directory has a character other than letters, digits and /._+~-");
+		return malformed(
+			err, text,
+			"the directory has a character other than letters, digits and /._+~-");
 	out->layout = true;
 	if (!copy(out->repository, sizeof(out->repository), "", dir))
 		return malformed(err, text, "the directory is longer than 255 characters");
@@ -134,7 +140,9 @@ static int parse_name(const char *text, char *name, struct hb_image_ref *out, st
 			return malformed(err, text, "the tag is not valid");
 	}
 	if (!repository_path(path))
-		return malformed(err, text, "the repository name is not valid (lower case, digits, . _ - and /)");
+		return malformed(
+			err, text,
+			"the repository name is not valid (lower case, digits, . _ - and /)");
 	bool bare = path == name && !strchr(path, '/');
 	if (!copy(out->repository, sizeof(out->repository), bare ? DEFAULT_NAMESPACE : "", path) ||
 	    strlen(out->registry) + strlen(out->repository) + 1 > NAME_MAX_CHARS)
@@ -142,7 +150,8 @@ static int parse_name(const char *text, char *name, struct hb_image_ref *out, st
 	return 0;
 }
 
-int hb_image_ref_parse(const char *text, bool need_tag, struct hb_image_ref *out, struct hb_error *err)
+int hb_image_ref_parse(const char *text, bool need_tag, struct hb_image_ref *out,
+		       struct hb_error *err)
 {
 	struct hb_image_ref ref = {0};
 	char name[NAME_MAX_CHARS + 130];
@@ -152,7 +161,9 @@ int hb_image_ref_parse(const char *text, bool need_tag, struct hb_image_ref *out
 	if (!at) {
 		hb_show(text, shown, sizeof(shown));
 		return hb_fail(err, "image_not_pinned",
-			       "image '%s' has no digest; a tag can be moved, so add @sha256:<64 hex digits>", shown);
+			       "image '%s' has no digest; a tag can be moved, so add @sha256:<64 "
+			       "hex digits>",
+			       shown);
 	}
 	if ((size_t)(at - text) >= sizeof(name) - sizeof(DEFAULT_NAMESPACE))
 		return malformed(err, text, "the name is too long");

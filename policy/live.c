@@ -1,7 +1,8 @@
 /*
- * Live policy: which features are on, who may approve, how many must. Loading is strict and closed: a file that is
- * missing, loose, malformed or wider than the bounds enables nothing. Writing is durable before it is believed, and
- * every change raises the generation, which ends all earlier consent.
+ * Live policy: which features are on, who may approve, how many must. Loading is strict and closed:
+ * a file that is missing, loose, malformed or wider than the bounds enables nothing. Writing is
+ * durable before it is believed, and every change raises the generation, which ends all earlier
+ * consent.
  */
 #include "policy/live.h"
 
@@ -79,7 +80,8 @@ static int take_features(const json_t *array, struct hb_policy *p, struct hb_err
 	size_t i;
 	json_t *item;
 
-	json_array_foreach(array, i, item) {
+	json_array_foreach(array, i, item)
+	{
 		const char *name = json_string_value(item);
 		/* Only canonical names in the file: one spelling. */
 		unsigned bit = name && strcmp(name, "sandbox") != 0 ? hb_feature_bit(name) : 0;
@@ -100,7 +102,8 @@ static int take_users(const json_t *array, struct hb_policy *p, struct hb_error 
 
 	if (json_array_size(array) > HB_POLICY_USERS_MAX)
 		return malformed(err, "more than 64 users");
-	json_array_foreach(array, i, item) {
+	json_array_foreach(array, i, item)
+	{
 		const char *id = json_string_value(item);
 
 		if (!id || !hb_is_user_id(id) || strlen(id) != json_string_length(item))
@@ -119,7 +122,8 @@ static int take_quorum(const json_t *object, struct hb_policy *p, struct hb_erro
 	for (size_t i = 0; i < FEATURES; i++) {
 		const json_t *n = json_object_get(object, features[i].name);
 
-		if (!json_is_integer(n) || json_integer_value(n) < 1 || json_integer_value(n) > HB_GRANT_USERS_MAX)
+		if (!json_is_integer(n) || json_integer_value(n) < 1 ||
+		    json_integer_value(n) > HB_GRANT_USERS_MAX)
 			return malformed(err, "each quorum must be a number from 1 to 16");
 		p->quorum[i] = (int)json_integer_value(n);
 	}
@@ -134,13 +138,16 @@ static int policy_from_json(const json_t *object, struct hb_policy *out, struct 
 		bool paused;
 	} f = {0};
 	static const struct hb_field fields[] = {
-		{"version", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(__typeof__(f), version), 1, 1},
-		{"generation", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(__typeof__(f), generation), 1,
-		 HB_JSON_INT_MAX},
-		{"features", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(__typeof__(f), features), 0, FEATURES},
+		{"version", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(__typeof__(f), version), 1,
+		 1},
+		{"generation", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(__typeof__(f), generation),
+		 1, HB_JSON_INT_MAX},
+		{"features", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(__typeof__(f), features),
+		 0, FEATURES},
 		{"users", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(__typeof__(f), users), 0,
 		 HB_POLICY_USERS_MAX},
-		{"quorum", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(__typeof__(f), quorum), 0, 0},
+		{"quorum", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(__typeof__(f), quorum), 0,
+		 0},
 		{"paused", HB_FIELD_BOOL, HB_FIELD_REQUIRED, offsetof(__typeof__(f), paused), 0, 0},
 	};
 	struct hb_policy p = {0};
@@ -158,21 +165,24 @@ static int policy_from_json(const json_t *object, struct hb_policy *out, struct 
 }
 
 /* The live policy may only narrow. */
-static int check_within(const struct hb_policy *p, const struct hb_bounds *bounds, struct hb_error *err)
+static int check_within(const struct hb_policy *p, const struct hb_bounds *bounds,
+			struct hb_error *err)
 {
 	for (size_t i = 0; i < p->user_count; i++) {
 		if (!hb_bounds_user(bounds, p->users[i]))
 			return hb_fail(err, "policy_out_of_bounds",
-				       "user %s is not in [users] allowed of %s; remove the user from the policy, or "
-				       "have root add it there", p->users[i], HB_PATH_BOUNDS);
+				       "user %s is not in [users] allowed of %s; remove the user "
+				       "from the policy, or "
+				       "have root add it there",
+				       p->users[i], HB_PATH_BOUNDS);
 	}
 	for (size_t i = 0; i < FEATURES; i++) {
 		int least = hb_bounds_quorum(bounds, features[i].name);
 
 		if (p->quorum[i] < least)
 			return hb_fail(err, "policy_out_of_bounds",
-				       "quorum of %s is %d, but %s asks for at least %d", features[i].name,
-				       p->quorum[i], HB_PATH_BOUNDS, least);
+				       "quorum of %s is %d, but %s asks for at least %d",
+				       features[i].name, p->quorum[i], HB_PATH_BOUNDS, least);
 	}
 	return 0;
 }
@@ -184,7 +194,8 @@ static int read_policy(uid_t owner, struct hb_policy *out, struct hb_error *err)
 	json_t *object = NULL;
 	int rc = -1;
 
-	if (hb_trusted_read(AT_FDCWD, HB_PATH_POLICY, owner, POLICY_SIZE_MAX, "policy_missing", &text, err) < 0)
+	if (hb_trusted_read(AT_FDCWD, HB_PATH_POLICY, owner, POLICY_SIZE_MAX, "policy_missing",
+			    &text, err) < 0)
 		goto out;
 	object = hb_json_parse(text.data, text.len, &why);
 	if (!object) {
@@ -198,7 +209,8 @@ out:
 	return rc;
 }
 
-int hb_policy_load(uid_t admin_uid, const struct hb_bounds *bounds, struct hb_policy *out, struct hb_error *err)
+int hb_policy_load(uid_t admin_uid, const struct hb_bounds *bounds, struct hb_policy *out,
+		   struct hb_error *err)
 {
 	struct hb_policy p;
 
@@ -237,22 +249,27 @@ bool hb_policy_user(const struct hb_policy *p, const char *user_id)
 	return false;
 }
 
-int hb_policy_permits(const struct hb_policy *p, const char *feature, const char *user_id, struct hb_error *err)
+int hb_policy_permits(const struct hb_policy *p, const char *feature, const char *user_id,
+		      struct hb_error *err)
 {
 	if (p->paused)
-		return hb_fail(err, "paused", "all operations are paused; resume with: hermesctl policy set paused=no");
+		return hb_fail(
+			err, "paused",
+			"all operations are paused; resume with: hermesctl policy set paused=no");
 	unsigned bit = hb_feature_bit(feature);
 	if (bit == 0 || !(p->features & bit)) {
 		char shown[33];
 
 		hb_show(feature, shown, sizeof(shown));
-		return hb_fail(err, "feature_disabled", "feature '%s' is not enabled in the live policy", shown);
+		return hb_fail(err, "feature_disabled",
+			       "feature '%s' is not enabled in the live policy", shown);
 	}
 	if (user_id && !hb_policy_user(p, user_id)) {
 		char shown[33];
 
 		hb_show(user_id, shown, sizeof(shown));
-		return hb_fail(err, "user_not_allowed", "user '%s' is not one of the execution approvers", shown);
+		return hb_fail(err, "user_not_allowed",
+			       "user '%s' is not one of the execution approvers", shown);
 	}
 	return 0;
 }
@@ -268,8 +285,9 @@ json_t *hb_policy_to_json(const struct hb_policy *p)
 	}
 	for (size_t i = 0; i < p->user_count; i++)
 		json_array_append_new(users, json_string(p->users[i]));
-	return json_pack("{s:i, s:I, s:o, s:o, s:o, s:b}", "version", 1, "generation", (json_int_t)p->generation,
-			 "features", names, "users", users, "quorum", quorum, "paused", (int)p->paused);
+	return json_pack("{s:i, s:I, s:o, s:o, s:o, s:b}", "version", 1, "generation",
+			 (json_int_t)p->generation, "features", names, "users", users, "quorum",
+			 quorum, "paused", (int)p->paused);
 }
 
 static bool stat_stamp(const char *path, unsigned long long *ino, long long *ns, long long *size)
@@ -301,7 +319,8 @@ bool hb_policy_changed(struct hb_policy_stamp *s)
 
 /* --- writing --- */
 
-/* Readers that are not ours (agent plugins, scripts) take these lines instead of parsing the policy. */
+/* Readers that are not ours (agent plugins, scripts) take these lines instead of parsing the
+ * policy. */
 static int write_projections(const struct hb_policy *p, uid_t owner, struct hb_error *err)
 {
 	struct hb_buf names = HB_BUF_INIT, users = HB_BUF_INIT, generation = HB_BUF_INIT;
@@ -326,13 +345,18 @@ static int write_projections(const struct hb_policy *p, uid_t owner, struct hb_e
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
 		struct hb_buf now = HB_BUF_INIT;
 		bool same = hb_fs_read(AT_FDCWD, files[i].path, POLICY_SIZE_MAX, &now, NULL) == 0 &&
-			    now.len == files[i].text->len && memcmp(now.data, files[i].text->data, now.len) == 0;
+			    now.len == files[i].text->len &&
+			    memcmp(now.data, files[i].text->data, now.len) == 0;
 
 		hb_buf_free(&now);
-		if (!same && hb_fs_write_atomic(AT_FDCWD, files[i].path, files[i].text->data, files[i].text->len,
-						0644, owner, (gid_t)-1, err) < 0) {
-			rc = hb_fail_prefix(err, "policy generation %lld is in force, but a file for other readers "
-					    "is not up to date", (long long)p->generation);
+		if (!same &&
+		    hb_fs_write_atomic(AT_FDCWD, files[i].path, files[i].text->data,
+				       files[i].text->len, 0644, owner, (gid_t)-1, err) < 0) {
+			rc = hb_fail_prefix(
+				err,
+				"policy generation %lld is in force, but a file for other readers "
+				"is not up to date",
+				(long long)p->generation);
 			break;
 		}
 	}
@@ -350,7 +374,8 @@ static int write_policy(const struct hb_policy *p, uid_t owner, struct hb_error 
 
 	if (rc == 0) {
 		hb_buf_addc(&text, '\n');
-		rc = hb_fs_write_atomic(AT_FDCWD, HB_PATH_POLICY, text.data, text.len, 0644, owner, (gid_t)-1, err);
+		rc = hb_fs_write_atomic(AT_FDCWD, HB_PATH_POLICY, text.data, text.len, 0644, owner,
+					(gid_t)-1, err);
 	}
 	json_decref(object);
 	hb_buf_free(&text);
@@ -360,13 +385,14 @@ static int write_policy(const struct hb_policy *p, uid_t owner, struct hb_error 
 /* Exclusive among writers; the file stays, only the lock on it matters. */
 static int take_lock(uid_t owner, struct hb_error *err)
 {
-	int fd = hb_fs_open_beneath(AT_FDCWD, HB_PATH_POLICY_LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600,
-				    err);
+	int fd = hb_fs_open_beneath(AT_FDCWD, HB_PATH_POLICY_LOCK,
+				    O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600, err);
 
 	if (fd < 0)
 		return -1;
 	if (geteuid() == 0 && fchown(fd, owner, (gid_t)-1) < 0) {
-		hb_fail_errno(err, "policy_unwritable", "can't give %s to uid %u", HB_PATH_POLICY_LOCK, owner);
+		hb_fail_errno(err, "policy_unwritable", "can't give %s to uid %u",
+			      HB_PATH_POLICY_LOCK, owner);
 		hb_close(&fd);
 		return -1;
 	}
@@ -380,8 +406,8 @@ static int take_lock(uid_t owner, struct hb_error *err)
 	return fd;
 }
 
-/* A policy that was lost and is created anew goes on counting where the last one stopped, when that is still
- * known: executors refuse a generation lower than the one they remember. */
+/* A policy that was lost and is created anew goes on counting where the last one stopped, when that
+ * is still known: executors refuse a generation lower than the one they remember. */
 static int64_t first_generation(void)
 {
 	struct hb_buf text = HB_BUF_INIT;
@@ -414,8 +440,8 @@ static int check_again(struct hb_policy *p, const struct hb_bounds *bounds, stru
 	return rc < 0 ? rc : check_within(p, bounds, err);
 }
 
-static int read_or_begin(uid_t owner, bool create, const struct hb_bounds *bounds, struct hb_policy *p,
-			 bool *fresh, struct hb_error *err)
+static int read_or_begin(uid_t owner, bool create, const struct hb_bounds *bounds,
+			 struct hb_policy *p, bool *fresh, struct hb_error *err)
 {
 	struct hb_error why = {0};
 
@@ -433,8 +459,8 @@ static int read_or_begin(uid_t owner, bool create, const struct hb_bounds *bound
 	return 0;
 }
 
-int hb_policy_update(uid_t owner, bool create, hb_policy_change change, void *arg, struct hb_policy *after,
-		     struct hb_error *err)
+int hb_policy_update(uid_t owner, bool create, hb_policy_change change, void *arg,
+		     struct hb_policy *after, struct hb_error *err)
 {
 	struct hb_bounds *bounds = NULL;
 	struct hb_policy p, before;
@@ -446,7 +472,8 @@ int hb_policy_update(uid_t owner, bool create, hb_policy_change change, void *ar
 	lock = take_lock(owner, err);
 	if (lock < 0)
 		goto out;
-	/* Not checked against the bounds yet: narrower bounds must not stop the change that mends the policy. */
+	/* Not checked against the bounds yet: narrower bounds must not stop the change that mends
+	 * the policy. */
 	if (read_or_begin(owner, create, bounds, &p, &fresh, err) < 0)
 		goto out;
 	before = p;

@@ -2,9 +2,10 @@
  * Live policy (policy/policy.json), changed by admin or hermesctl within the bounds:
  *   {"version":1,"generation":N,"features":["runtime",..],"users":["123",..],"quorum":{"runtime":1,..},"paused":false}
  * Every change raises the generation; grants and pending approvals of an older one die at once.
- * Written to a temporary file, synced, renamed, directory synced, under a lock file; text projections for other
- * readers are written beside it (policy/features, policy/users: comma-separated; policy/policy-generation), one
- * line each. They are copies: our own processes decide by policy.json alone.
+ * Written to a temporary file, synced, renamed, directory synced, under a lock file; text
+ * projections for other readers are written beside it (policy/features, policy/users:
+ * comma-separated; policy/policy-generation), one line each. They are copies: our own processes
+ * decide by policy.json alone.
  */
 #ifndef HB_POLICY_LIVE_H
 #define HB_POLICY_LIVE_H
@@ -38,10 +39,11 @@ unsigned hb_feature_bit(const char *name); /* "sandbox" is an alias of "local"; 
 const char *hb_feature_name(unsigned bit);
 const char *hb_feature_target(const char *feature); /* "installer", "docker" (local too), "ssh" */
 
-/* Load from the state directory (working directory). Owner must be root or `admin_uid`, no group/other write.
- * Codes: policy_missing, policy_malformed, loose_permissions. Users and quorum outside the bounds are an error:
- * policy_out_of_bounds. */
-int hb_policy_load(uid_t admin_uid, const struct hb_bounds *bounds, struct hb_policy *out, struct hb_error *err);
+/* Load from the state directory (working directory). Owner must be root or `admin_uid`, no
+ * group/other write. Codes: policy_missing, policy_malformed, loose_permissions. Users and quorum
+ * outside the bounds are an error: policy_out_of_bounds. */
+int hb_policy_load(uid_t admin_uid, const struct hb_bounds *bounds, struct hb_policy *out,
+		   struct hb_error *err);
 
 /* Both layers together, as every process needs them before each decision. */
 struct hb_policy_view {
@@ -53,19 +55,23 @@ void hb_policy_view_free(struct hb_policy_view *v);
 
 bool hb_policy_user(const struct hb_policy *p, const char *user_id);
 /* Codes: paused, feature_disabled, user_not_allowed. user_id NULL: not checked. */
-int hb_policy_permits(const struct hb_policy *p, const char *feature, const char *user_id, struct hb_error *err);
+int hb_policy_permits(const struct hb_policy *p, const char *feature, const char *user_id,
+		      struct hb_error *err);
 
-/* Read, change and write under the lock; generation = old + 1 when `change` altered anything (returns 1), else
- * nothing is written (returns 0). `change` may refuse with -1 and err. First write when the file is missing: create
- * must be true; generation starts at 1, or after the last one when policy/policy-generation is still there. owner: who
- * shall own the file (admin's uid). The policy before the change may be outside the bounds, the one after may not. */
-typedef int (*hb_policy_change)(struct hb_policy *p, const struct hb_bounds *b, void *arg, struct hb_error *err);
-int hb_policy_update(uid_t owner, bool create, hb_policy_change change, void *arg, struct hb_policy *after,
-		     struct hb_error *err);
+/* Read, change and write under the lock; generation = old + 1 when `change` altered anything
+ * (returns 1), else nothing is written (returns 0). `change` may refuse with -1 and err. First
+ * write when the file is missing: create must be true; generation starts at 1, or after the last
+ * one when policy/policy-generation is still there. owner: who shall own the file (admin's uid).
+ * The policy before the change may be outside the bounds, the one after may not. */
+typedef int (*hb_policy_change)(struct hb_policy *p, const struct hb_bounds *b, void *arg,
+				struct hb_error *err);
+int hb_policy_update(uid_t owner, bool create, hb_policy_change change, void *arg,
+		     struct hb_policy *after, struct hb_error *err);
 
 json_t *hb_policy_to_json(const struct hb_policy *p);
 
-/* Watch for changes cheaply: true when mtime/inode/size of policy or bounds differ from last time. */
+/* Watch for changes cheaply: true when mtime/inode/size of policy or bounds differ from last time.
+ */
 struct hb_policy_stamp {
 	unsigned long long policy_ino, bounds_ino;
 	long long policy_ns, bounds_ns, policy_size, bounds_size;

@@ -1,7 +1,8 @@
 /*
- * Letters that deceive: words that mix scripts, words that look like ASCII and aren't, text that runs from right to
- * left, host names in their encoded international form. Such a request may be honest, so it is shown with a
- * warning and not refused. A word here is a run of letters, digits, marks and the signs of names (. _ -).
+ * Letters that deceive: words that mix scripts, words that look like ASCII and aren't, text that
+ * runs from right to left, host names in their encoded international form. Such a request may be
+ * honest, so it is shown with a warning and not refused. A word here is a run of letters, digits,
+ * marks and the signs of names (. _ -).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,22 +92,31 @@ static void judge(struct hb_page *p, const char *field, const struct word *w, st
 
 	if (w->other >= 0 && !said->mixed) {
 		said->mixed = true;
-		hb_draw_warning(p, "mixed_scripts", "%s: the word '%s' mixes %s and %s letters; it may imitate another name",
-				field, text, hb_unicode_script_name(w->script), hb_unicode_script_name(w->other));
+		hb_draw_warning(
+			p, "mixed_scripts",
+			"%s: the word '%s' mixes %s and %s letters; it may imitate another name",
+			field, text, hb_unicode_script_name(w->script),
+			hb_unicode_script_name(w->other));
 	}
 	if (w->foreign && w->lookalikes && !said->lookalike) {
 		said->lookalike = true;
-		hb_draw_warning(p, "lookalike_letters", "%s: '%s' looks like plain ASCII and is not", field, text);
+		hb_draw_warning(p, "lookalike_letters",
+				"%s: '%s' looks like plain ASCII and is not", field, text);
 	}
 	if (w->rtl && !said->rtl) {
 		said->rtl = true;
-		hb_draw_warning(p, "right_to_left", "%s: '%s' runs from right to left; the screen may show it and what "
-				"stands beside it in another order", field, text);
+		hb_draw_warning(p, "right_to_left",
+				"%s: '%s' runs from right to left; the screen may show it and what "
+				"stands beside it in another order",
+				field, text);
 	}
 	if (is_punycode(w) && !said->punycode) {
 		said->punycode = true;
-		hb_draw_warning(p, "encoded_name", "%s: '%s' is an encoded international name; what it reads as is not "
-				"shown here", field, text);
+		hb_draw_warning(
+			p, "encoded_name",
+			"%s: '%s' is an encoded international name; what it reads as is not "
+			"shown here",
+			field, text);
 	}
 	free(text);
 }
@@ -129,7 +139,8 @@ static size_t sorted_keys(const json_t *object, const char *names[KEYS_MAX])
 	json_t *value;
 	size_t count = 0;
 
-	json_object_foreach((json_t *)object, key, value) {
+	json_object_foreach((json_t *)object, key, value)
+	{
 		size_t at = count;
 
 		if (count == KEYS_MAX)

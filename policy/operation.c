@@ -1,6 +1,6 @@
 /*
- * Operations over the four schemas: validated form, sealed form, digest. What each feature may ask for stands in
- * its own schema_*.c; this file only knows how the two forms relate.
+ * Operations over the four schemas: validated form, sealed form, digest. What each feature may ask
+ * for stands in its own schema_*.c; this file only knows how the two forms relate.
  */
 #include "policy/operation.h"
 
@@ -11,8 +11,8 @@
 #include "policy/schema.h"
 #include "policy/text.h"
 
-static const struct hb_schema *const schemas[] = {&hb_schema_runtime, &hb_schema_local, &hb_schema_docker,
-						  &hb_schema_ssh};
+static const struct hb_schema *const schemas[] = {&hb_schema_runtime, &hb_schema_local,
+						  &hb_schema_docker, &hb_schema_ssh};
 
 const char *hb_feature_canonical(const char *name)
 {
@@ -42,14 +42,16 @@ const struct hb_schema_action *hb_schema_action(const struct hb_schema *s, const
 }
 
 static const struct hb_schema_action *find_action(const char *feature, const json_t *request,
-						  const struct hb_schema **schema, struct hb_error *err)
+						  const struct hb_schema **schema,
+						  struct hb_error *err)
 {
 	char shown[33];
 
 	*schema = hb_schema_find(feature);
 	if (!*schema) {
 		hb_show(feature, shown, sizeof(shown));
-		hb_fail(err, "unknown_feature", "unknown feature '%s'; known are runtime, local, docker and ssh", shown);
+		hb_fail(err, "unknown_feature",
+			"unknown feature '%s'; known are runtime, local, docker and ssh", shown);
 		return NULL;
 	}
 	if (!json_is_object(request)) {
@@ -63,13 +65,14 @@ static const struct hb_schema_action *find_action(const char *feature, const jso
 	const struct hb_schema_action *action = hb_schema_action(*schema, request);
 	if (!action) {
 		hb_show(hb_json_text(request, "action", "(not text)"), shown, sizeof(shown));
-		hb_fail(err, "bad_action", "unknown action '%s' of feature '%s'", shown, (*schema)->feature);
+		hb_fail(err, "bad_action", "unknown action '%s' of feature '%s'", shown,
+			(*schema)->feature);
 	}
 	return action;
 }
 
-static json_t *validate(const struct hb_schema *s, const struct hb_schema_action *a, const json_t *request,
-			struct hb_error *err)
+static json_t *validate(const struct hb_schema *s, const struct hb_schema_action *a,
+			const json_t *request, struct hb_error *err)
 {
 	json_t *out = hb_rules_apply(a->rules, a->count, request, "", err);
 
@@ -103,7 +106,8 @@ int hb_operation_is_sealed(const char *feature, const json_t *request)
 }
 
 /* Split into the validated part and the sealed fields (new references). */
-static void split(const struct hb_schema_action *a, const json_t *request, json_t **plain, json_t **sealed)
+static void split(const struct hb_schema_action *a, const json_t *request, json_t **plain,
+		  json_t **sealed)
 {
 	*plain = json_copy((json_t *)request);
 	*sealed = json_object();
@@ -141,7 +145,9 @@ int hb_operation_check_sealed(const char *feature, const json_t *request, struct
 	split(a, request, &plain, &sealed);
 	for (size_t i = 0; i < a->sealed_count; i++) {
 		if (!json_object_get(sealed, a->sealed[i].name)) {
-			hb_fail(err, "not_sealed", "field '%s' is missing: the operation was not sealed by its executor",
+			hb_fail(err, "not_sealed",
+				"field '%s' is missing: the operation was not sealed by its "
+				"executor",
 				a->sealed[i].name);
 			goto out;
 		}
@@ -151,14 +157,16 @@ int hb_operation_check_sealed(const char *feature, const json_t *request, struct
 		goto out;
 	/* Exactly the validated form: nothing that a default would still have to fill in. */
 	if (!json_equal(valid, plain)) {
-		hb_fail(err, "not_sealed", "a sealed operation must carry every field; prepare it anew");
+		hb_fail(err, "not_sealed",
+			"a sealed operation must carry every field; prepare it anew");
 		goto out;
 	}
 	exact = hb_rules_apply(a->sealed, a->sealed_count, sealed, "", err);
 	if (!exact)
 		goto out;
 	if (!json_equal(exact, sealed)) {
-		hb_fail(err, "not_sealed", "a sealed field is incomplete; prepare the operation anew");
+		hb_fail(err, "not_sealed",
+			"a sealed field is incomplete; prepare the operation anew");
 		goto out;
 	}
 	if (s->check_sealed && s->check_sealed(request, err) < 0)
@@ -172,12 +180,14 @@ out:
 	return rc;
 }
 
-int hb_operation_digest(const char *feature, const json_t *request, char hex[HB_HEX256], struct hb_error *err)
+int hb_operation_digest(const char *feature, const json_t *request, char hex[HB_HEX256],
+			struct hb_error *err)
 {
 	const char *name = hb_feature_canonical(feature);
 
 	if (!name)
-		return hb_fail(err, "unknown_feature", "an operation of an unknown feature has no digest");
+		return hb_fail(err, "unknown_feature",
+			       "an operation of an unknown feature has no digest");
 	json_t *operation = json_pack("{s:s, s:O}", "feature", name, "request", (json_t *)request);
 	if (!operation)
 		return hb_fail(err, "bad_json", "the request can't be put into canonical form");

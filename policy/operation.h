@@ -1,6 +1,6 @@
 /*
- * Operations: what may be asked. One file a feature (schema_runtime.c, schema_local.c, schema_docker.c,
- * schema_ssh.c) holds fields, limits and defaults; unknown fields are refused.
+ * Operations: what may be asked. One file a feature (schema_runtime.c, schema_local.c,
+ * schema_docker.c, schema_ssh.c) holds fields, limits and defaults; unknown fields are refused.
  *
  * An operation lives through two exact forms:
  *   validated  the client's request with every default filled in
@@ -32,9 +32,11 @@ int hb_operation_is_sealed(const char *feature, const json_t *request);
 /* Take the sealed fields off: gives back the validated form (new reference). */
 json_t *hb_operation_unsealed(const char *feature, const json_t *request);
 
-int hb_operation_digest(const char *feature, const json_t *request, char hex[HB_HEX256], struct hb_error *err);
+int hb_operation_digest(const char *feature, const json_t *request, char hex[HB_HEX256],
+			struct hb_error *err);
 
-/* "install", "run", ...: the request's action, or the feature's only verb ("command" for local and ssh). */
+/* "install", "run", ...: the request's action, or the feature's only verb ("command" for local and
+ * ssh). */
 const char *hb_operation_action(const char *feature, const json_t *request);
 /* Seconds the operation itself may take. */
 int hb_operation_timeout(const char *feature, const json_t *request);

@@ -17,7 +17,8 @@ struct place {
 
 static int wrong_type(const struct place *p, const char *wanted)
 {
-	return hb_fail(p->err, "bad_type", "field '%s%s' must be %s", p->where, p->rule->name, wanted);
+	return hb_fail(p->err, "bad_type", "field '%s%s' must be %s", p->where, p->rule->name,
+		       wanted);
 }
 
 static int check_text(const struct place *p, const json_t *value, long long min, long long max)
@@ -29,7 +30,7 @@ static int check_text(const struct place *p, const json_t *value, long long min,
 		return wrong_type(p, "text");
 	snprintf(name, sizeof(name), "%s%s", p->where, p->rule->name);
 	if (strlen(text) != json_string_length(value))
-		return hb_fail(p->err, "bad_text", "field '%s' holds a NUL character", name);
+		return hb_fail(p->err, "bad_type", "field '%s' holds a NUL character", name);
 	if (hb_text_check(name, text, (size_t)min, (size_t)max, p->err) < 0)
 		return -1;
 	if (!p->rule->check || p->rule->check(text))
@@ -37,8 +38,8 @@ static int check_text(const struct place *p, const json_t *value, long long min,
 	char shown[121];
 	hb_show(text, shown, sizeof(shown));
 	snprintf(code, sizeof(code), "bad_%s", p->rule->name);
-	return hb_fail(p->err, p->rule->code ? p->rule->code : code, "field '%s' is '%s'; it must be %s", name, shown,
-		       p->rule->must);
+	return hb_fail(p->err, p->rule->code ? p->rule->code : code,
+		       "field '%s' is '%s'; it must be %s", name, shown, p->rule->must);
 }
 
 static bool one_of(const char *words, const char *text)
@@ -67,8 +68,8 @@ static int check_word(const struct place *p, const json_t *value)
 	char shown[65];
 	hb_show(text, shown, sizeof(shown));
 	snprintf(code, sizeof(code), "bad_%s", p->rule->name);
-	return hb_fail(p->err, code, "field '%s%s' is '%s'; it must be one of: %s", p->where, p->rule->name, shown,
-		       p->rule->words);
+	return hb_fail(p->err, code, "field '%s%s' is '%s'; it must be one of: %s", p->where,
+		       p->rule->name, shown, p->rule->words);
 }
 
 static int check_int(const struct place *p, const json_t *value)
@@ -78,8 +79,8 @@ static int check_int(const struct place *p, const json_t *value)
 	if (!json_is_integer(value))
 		return wrong_type(p, "a whole number");
 	if (json_integer_value(value) < r->min || json_integer_value(value) > r->max)
-		return hb_fail(p->err, "out_of_range", "field '%s%s' must be from %lld to %lld", p->where, r->name,
-			       r->min, r->max);
+		return hb_fail(p->err, "out_of_range", "field '%s%s' must be from %lld to %lld",
+			       p->where, r->name, r->min, r->max);
 	return 0;
 }
 
@@ -91,8 +92,8 @@ static int check_count(const struct place *p, const json_t *value)
 	if (!json_is_array(value))
 		return wrong_type(p, "a list");
 	if (n < (size_t)r->min || n > (size_t)r->max)
-		return hb_fail(p->err, "out_of_range", "field '%s%s' must have %lld to %lld items", p->where, r->name,
-			       r->min, r->max);
+		return hb_fail(p->err, "out_of_range", "field '%s%s' must have %lld to %lld items",
+			       p->where, r->name, r->min, r->max);
 	return 0;
 }
 
@@ -103,8 +104,10 @@ static json_t *apply_list(const struct place *p, const json_t *value)
 
 	if (check_count(p, value) < 0)
 		return NULL;
-	json_array_foreach(value, i, item) {
-		if (check_text(p, item, p->rule->flags & HB_RULE_EMPTY_ITEM ? 0 : 1, p->rule->item_max) < 0)
+	json_array_foreach(value, i, item)
+	{
+		if (check_text(p, item, p->rule->flags & HB_RULE_EMPTY_ITEM ? 0 : 1,
+			       p->rule->item_max) < 0)
 			return NULL;
 	}
 	return json_deep_copy(value);
@@ -130,7 +133,8 @@ static json_t *apply_objects(const struct place *p, const json_t *value)
 	if (check_count(p, value) < 0)
 		return NULL;
 	out = json_array();
-	json_array_foreach(value, i, item) {
+	json_array_foreach(value, i, item)
+	{
 		char label[80];
 
 		snprintf(label, sizeof(label), "%s[%zu]", p->rule->name, i);
@@ -148,7 +152,8 @@ static json_t *apply_value(const struct place *p, const json_t *value)
 {
 	switch (p->rule->kind) {
 	case HB_RULE_TEXT:
-		return check_text(p, value, p->rule->min, p->rule->max) < 0 ? NULL : json_deep_copy(value);
+		return check_text(p, value, p->rule->min, p->rule->max) < 0 ? NULL
+									    : json_deep_copy(value);
 	case HB_RULE_WORD:
 		return check_word(p, value) < 0 ? NULL : json_deep_copy(value);
 	case HB_RULE_INT:
@@ -189,14 +194,15 @@ static json_t *default_value(const struct hb_rule *r)
 	return NULL;
 }
 
-static int check_known(const struct hb_rule *rules, size_t count, const json_t *object, const char *where,
-		       struct hb_error *err)
+static int check_known(const struct hb_rule *rules, size_t count, const json_t *object,
+		       const char *where, struct hb_error *err)
 {
 	const char *key;
 	json_t *value;
 	char shown[65];
 
-	json_object_foreach((json_t *)object, key, value) {
+	json_object_foreach((json_t *)object, key, value)
+	{
 		size_t i = 0;
 
 		while (i < count && strcmp(rules[i].name, key) != 0)
@@ -205,15 +211,18 @@ static int check_known(const struct hb_rule *rules, size_t count, const json_t *
 			continue;
 		hb_show(key, shown, sizeof(shown));
 		if (strcmp(key, "secret_ref") == 0)
-			return hb_fail(err, "unknown_field", "field '%s%s' is refused: secrets are not passed through "
-				       "operations; give a plain value that may be shown", where, shown);
-		return hb_fail(err, "unknown_field", "unknown field '%s%s'; remove it", where, shown);
+			return hb_fail(err, "unknown_field",
+				       "field '%s%s' is refused: secrets are not passed through "
+				       "operations; give a plain value that may be shown",
+				       where, shown);
+		return hb_fail(err, "unknown_field", "unknown field '%s%s'; remove it", where,
+			       shown);
 	}
 	return 0;
 }
 
-json_t *hb_rules_apply(const struct hb_rule *rules, size_t count, const json_t *object, const char *where,
-		       struct hb_error *err)
+json_t *hb_rules_apply(const struct hb_rule *rules, size_t count, const json_t *object,
+		       const char *where, struct hb_error *err)
 {
 	json_t *out = NULL;
 
@@ -228,7 +237,8 @@ json_t *hb_rules_apply(const struct hb_rule *rules, size_t count, const json_t *
 		if (value) {
 			made = apply_value(&p, value);
 		} else if (rules[i].flags & HB_RULE_REQUIRED) {
-			hb_fail(err, "missing_field", "field '%s%s' is missing", where, rules[i].name);
+			hb_fail(err, "missing_field", "field '%s%s' is missing", where,
+				rules[i].name);
 		} else if (rules[i].flags & HB_RULE_OPTIONAL) {
 			continue;
 		} else {

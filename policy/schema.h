@@ -1,7 +1,7 @@
 /*
- * How the schemas are written down: tables of rules, a line a field, so that what may be asked can be read at a
- * glance. One walker (schema.c) applies them; it gives back a new object that holds exactly the known fields with
- * every default filled in, or refuses.
+ * How the schemas are written down: tables of rules, a line a field, so that what may be asked can
+ * be read at a glance. One walker (schema.c) applies them; it gives back a new object that holds
+ * exactly the known fields with every default filled in, or refuses.
  *
  * Inside policy/ only; others use operation.h.
  */
@@ -15,9 +15,9 @@
 #include "common/error.h"
 
 enum hb_rule_kind {
-	HB_RULE_TEXT,   /* min..max code points, the text rule of common/fields.h */
-	HB_RULE_WORD,   /* one of `words` */
-	HB_RULE_INT,    /* min..max */
+	HB_RULE_TEXT, /* min..max code points, the text rule of common/fields.h */
+	HB_RULE_WORD, /* one of `words` */
+	HB_RULE_INT,  /* min..max */
 	HB_RULE_BOOL,
 	HB_RULE_LIST,   /* min..max texts of at most item_max code points */
 	HB_RULE_OBJECT, /* `fields` */
@@ -36,21 +36,21 @@ struct hb_rule {
 	enum hb_rule_kind kind;
 	unsigned flags;
 	long long min, max, item_max;
-	long long number;              /* default of INT and BOOL */
-	const char *text;              /* default of TEXT and WORD; of LIST: its one item */
-	const char *(*text_fn)(void);  /* the same when it depends on the machine */
-	const char *words;             /* separated by blanks */
-	hb_rule_check check;           /* TEXT, or each item of LIST */
-	const char *must;              /* what check wants, for the message: "must be <must>" */
-	const char *code;              /* error code when check fails; default bad_<name> */
+	long long number;             /* default of INT and BOOL */
+	const char *text;             /* default of TEXT and WORD; of LIST: its one item */
+	const char *(*text_fn)(void); /* the same when it depends on the machine */
+	const char *words;            /* separated by blanks */
+	hb_rule_check check;          /* TEXT, or each item of LIST */
+	const char *must;             /* what check wants, for the message: "must be <must>" */
+	const char *code;             /* error code when check fails; default bad_<name> */
 	const struct hb_rule *fields;
 	size_t field_count;
 };
 
-/* `where` is put before field names in messages ("mounts[2]."), "" at the top. Codes: unknown_field, missing_field,
- * bad_type, out_of_range, bad_<name>. */
-json_t *hb_rules_apply(const struct hb_rule *rules, size_t count, const json_t *object, const char *where,
-		       struct hb_error *err);
+/* `where` is put before field names in messages ("mounts[2]."), "" at the top. Codes:
+ * unknown_field, missing_field, bad_type, out_of_range, bad_<name>. */
+json_t *hb_rules_apply(const struct hb_rule *rules, size_t count, const json_t *object,
+		       const char *where, struct hb_error *err);
 
 #define HB_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -82,7 +82,9 @@ const struct hb_schema_action *hb_schema_action(const struct hb_schema *s, const
 
 /* Rules that more than one schema has. */
 #define HB_RULE_TIMEOUT(limit, usual) \
-	{"timeout", HB_RULE_INT, .min = 1, .max = (limit), .number = (usual)}
+	{ \
+		"timeout", HB_RULE_INT, .min = 1, .max = (limit), .number = (usual) \
+	}
 #define HB_TIMEOUT 120
 #define HB_TIMEOUT_MAX 900
 

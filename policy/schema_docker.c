@@ -1,9 +1,11 @@
 /*
- * Feature "docker": an enumerated set of actions, each with its own fixed fields. Nothing of the engine's API is
- * passed through: a field that isn't in these tables can't be asked for, in any spelling.
+ * Feature "docker": an enumerated set of actions, each with its own fixed fields. Nothing of the
+ * engine's API is passed through: a field that isn't in these tables can't be asked for, in any
+ * spelling.
  *
- * Defaults lie on the safe side: no network, read-only root, every capability dropped, no new privileges, ports on
- * loopback. A field that reaches the host is further limited by bounds.conf (see bounds_check.c).
+ * Defaults lie on the safe side: no network, read-only root, every capability dropped, no new
+ * privileges, ports on loopback. A field that reaches the host is further limited by bounds.conf
+ * (see bounds_check.c).
  */
 #include <string.h>
 
@@ -74,17 +76,29 @@ static bool is_device(const char *text)
 	rights = inside ? strchr(inside, ':') : NULL;
 	if (rights)
 		*rights++ = '\0';
-	if (!hb_path_normal(copy) || !hb_path_within(copy, "/dev") || (inside && !hb_path_normal(inside)))
+	if (!hb_path_normal(copy) || !hb_path_within(copy, "/dev") ||
+	    (inside && !hb_path_normal(inside)))
 		return false;
-	return !rights || (strlen(rights) <= 3 && strspn(rights, "rwm") == strlen(rights) && rights[0] != '\0');
+	return !rights || (strlen(rights) <= 3 && strspn(rights, "rwm") == strlen(rights) &&
+			   rights[0] != '\0');
 }
 
 #define CONTAINER \
-	{"container", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 128, .check = is_container, \
-	 .must = "a container id (12 to 64 hex digits) or name ([A-Za-z0-9][A-Za-z0-9._-]*, at most 128)"}
-#define ACTION(words_) {"action", HB_RULE_WORD, HB_RULE_REQUIRED, .words = (words_)}
+	{ \
+		"container", HB_RULE_TEXT, HB_RULE_REQUIRED, \
+			.min = 1, .max = 128, .check = is_container, \
+			.must = "a container id (12 to 64 hex digits) or name " \
+				"([A-Za-z0-9][A-Za-z0-9._-]*, at most 128)" \
+	}
+#define ACTION(words_) \
+	{ \
+		"action", HB_RULE_WORD, HB_RULE_REQUIRED, .words = (words_) \
+	}
 #define TEXTS(name_, check_, must_) \
-	{name_, HB_RULE_LIST, .max = LIST_MAX, .item_max = ITEM_MAX, .check = (check_), .must = (must_)}
+	{ \
+		name_, HB_RULE_LIST, .max = LIST_MAX, .item_max = ITEM_MAX, .check = (check_), \
+				     .must = (must_) \
+	}
 
 static const struct hb_rule list_rules[] = {
 	ACTION("list"),
@@ -142,7 +156,10 @@ static const struct hb_rule port_rules[] = {
 	{"protocol", HB_RULE_WORD, .words = "tcp udp", .text = "tcp"},
 };
 
-#define HOST_MODE(name_) {name_, HB_RULE_WORD, .words = "default host", .text = "default"}
+#define HOST_MODE(name_) \
+	{ \
+		name_, HB_RULE_WORD, .words = "default host", .text = "default" \
+	}
 
 static const struct hb_rule run_rules[] = {
 	ACTION("run"),
@@ -157,8 +174,10 @@ static const struct hb_rule run_rules[] = {
 	 .must = "an absolute path without '.', '..' or '//'"},
 	{"environment", HB_RULE_OBJECTS, .max = LIST_MAX, .fields = environment_rules,
 	 .field_count = HB_COUNT(environment_rules)},
-	{"mounts", HB_RULE_OBJECTS, .max = LIST_MAX, .fields = mount_rules, .field_count = HB_COUNT(mount_rules)},
-	{"ports", HB_RULE_OBJECTS, .max = LIST_MAX, .fields = port_rules, .field_count = HB_COUNT(port_rules)},
+	{"mounts", HB_RULE_OBJECTS, .max = LIST_MAX, .fields = mount_rules,
+	 .field_count = HB_COUNT(mount_rules)},
+	{"ports", HB_RULE_OBJECTS, .max = LIST_MAX, .fields = port_rules,
+	 .field_count = HB_COUNT(port_rules)},
 	{"network", HB_RULE_TEXT, .min = 1, .max = 128, .text = "none", .check = is_container,
 	 .must = "none or the name of a network"},
 	TEXTS("dns", hb_is_address, "a numeric address"),
@@ -167,7 +186,8 @@ static const struct hb_rule run_rules[] = {
 	{"capabilities_drop", HB_RULE_LIST, .max = LIST_MAX, .item_max = ITEM_MAX, .text = "ALL",
 	 .check = is_capability, .must = "a capability such as NET_RAW, or ALL"},
 	TEXTS("devices", is_device, "/dev/NAME, /dev/NAME:/dev/NAME or with :rwm behind it"),
-	{"security_opt", HB_RULE_LIST, .max = LIST_MAX, .item_max = ITEM_MAX, .text = "no-new-privileges"},
+	{"security_opt", HB_RULE_LIST, .max = LIST_MAX, .item_max = ITEM_MAX,
+	 .text = "no-new-privileges"},
 	TEXTS("sysctls", is_pair, "name=value"),
 	{"privileged", HB_RULE_BOOL, .number = 0},
 	HOST_MODE("pid_mode"),
@@ -181,22 +201,26 @@ static const struct hb_rule run_rules[] = {
 	{"cpus", HB_RULE_INT, .min = 1, .max = 32, .number = 1},
 	{"pids_limit", HB_RULE_INT, .min = 16, .max = 8192, .number = 256},
 	HB_RULE_TIMEOUT(HB_TIMEOUT_MAX, HB_TIMEOUT),
-	{"restart_policy", HB_RULE_WORD, .words = "no on-failure unless-stopped always", .text = "no"},
+	{"restart_policy", HB_RULE_WORD, .words = "no on-failure unless-stopped always",
+	 .text = "no"},
 };
 
 static const struct hb_rule container_sealed[] = {
-	{"resolved_name", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 128, .check = is_container,
-	 .must = "the container's name"},
+	{"resolved_name", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 128,
+	 .check = is_container, .must = "the container's name"},
 };
 
 static const struct hb_rule run_sealed[] = {
-	{"resolved_image_id", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 71, .check = hb_is_digest,
-	 .must = "sha256: and 64 hex digits"},
-	{"resolved_network_id", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 64, .check = hb_is_hex64,
-	 .must = "64 hex digits"},
+	{"resolved_image_id", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 71,
+	 .check = hb_is_digest, .must = "sha256: and 64 hex digits"},
+	{"resolved_network_id", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 64,
+	 .check = hb_is_hex64, .must = "64 hex digits"},
 };
 
-#define ROW(name_, rules_, sealed_) {name_, rules_, HB_COUNT(rules_), sealed_, HB_COUNT(sealed_)}
+#define ROW(name_, rules_, sealed_) \
+	{ \
+		name_, rules_, HB_COUNT(rules_), sealed_, HB_COUNT(sealed_) \
+	}
 
 static const struct hb_schema_action actions[] = {
 	{"list", list_rules, HB_COUNT(list_rules), NULL, 0},
@@ -220,21 +244,26 @@ static int check_image(const json_t *request, bool local_id, struct hb_error *er
 	if (hb_image_ref_parse(image, false, &ref, err) < 0)
 		return -1;
 	if (ref.layout || ref.tag[0] != '\0')
-		return hb_fail(err, "image_malformed", "field 'image' must be repository@sha256:<64 hex digits>%s",
-			       local_id ? " or the sha256:<64 hex digits> of an image that is here" : "");
+		return hb_fail(err, "image_malformed",
+			       "field 'image' must be repository@sha256:<64 hex digits>%s",
+			       local_id ? " or the sha256:<64 hex digits> of an image that is here"
+					: "");
 	return 0;
 }
 
-/* What `read_only` means when it isn't given: a tmpfs is for writing, all else is safe only when read. */
+/* What `read_only` means when it isn't given: a tmpfs is for writing, all else is safe only when
+ * read. */
 static void fill(json_t *request)
 {
 	json_t *mount;
 	size_t i;
 
-	json_array_foreach(json_object_get(request, "mounts"), i, mount) {
+	json_array_foreach(json_object_get(request, "mounts"), i, mount)
+	{
 		if (!json_object_get(mount, "read_only"))
 			json_object_set_new(mount, "read_only",
-					    json_boolean(strcmp(hb_json_text(mount, "type", ""), "tmpfs") != 0));
+					    json_boolean(strcmp(hb_json_text(mount, "type", ""),
+								"tmpfs") != 0));
 	}
 }
 
@@ -245,27 +274,34 @@ static int check_mount(const json_t *mount, size_t i, struct hb_error *err)
 
 	if (strcmp(type, "tmpfs") == 0) {
 		if (source || hb_json_bool(mount, "read_only", false))
-			return hb_fail(err, "bad_mount", "mounts[%zu]: a tmpfs has no source and is not read_only", i);
+			return hb_fail(err, "bad_mount",
+				       "mounts[%zu]: a tmpfs has no source and is not read_only",
+				       i);
 	} else if (!source) {
 		return hb_fail(err, "missing_field", "field 'mounts[%zu].source' is missing", i);
 	} else if (strcmp(type, "bind") == 0 && !hb_path_normal(source)) {
-		return hb_fail(err, "bad_mount", "mounts[%zu]: the source of a bind must be an absolute path without "
-			       "'.', '..' or '//'", i);
+		return hb_fail(err, "bad_mount",
+			       "mounts[%zu]: the source of a bind must be an absolute path without "
+			       "'.', '..' or '//'",
+			       i);
 	} else if (strcmp(type, "volume") == 0 && !is_container(source)) {
-		return hb_fail(err, "bad_mount", "mounts[%zu]: the source of a volume must be its name", i);
+		return hb_fail(err, "bad_mount",
+			       "mounts[%zu]: the source of a volume must be its name", i);
 	}
 	if (strcmp(hb_json_text(mount, "target", ""), "/") == 0)
 		return hb_fail(err, "bad_mount", "mounts[%zu]: the target must not be /", i);
 	return 0;
 }
 
-static int check_unique(const json_t *list, const char *key, const char *field, struct hb_error *err)
+static int check_unique(const json_t *list, const char *key, const char *field,
+			struct hb_error *err)
 {
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		for (size_t j = 0; j < i; j++) {
 			if (json_equal(json_object_get(json_array_get(list, i), key),
 				       json_object_get(json_array_get(list, j), key)))
-				return hb_fail(err, "repeated_value", "two items of '%s' have the same %s", field, key);
+				return hb_fail(err, "repeated_value",
+					       "two items of '%s' have the same %s", field, key);
 		}
 	}
 	return 0;
@@ -278,7 +314,8 @@ static int check_run(const json_t *request, struct hb_error *err)
 
 	if (check_image(request, true, err) < 0)
 		return -1;
-	json_array_foreach(mounts, i, mount) {
+	json_array_foreach(mounts, i, mount)
+	{
 		if (check_mount(mount, i, err) < 0)
 			return -1;
 	}
@@ -287,7 +324,8 @@ static int check_run(const json_t *request, struct hb_error *err)
 		return -1;
 	if (hb_json_bool(request, "auto_remove", false) &&
 	    strcmp(hb_json_text(request, "restart_policy", ""), "no") != 0)
-		return hb_fail(err, "conflicting_fields", "auto_remove and restart_policy exclude each other");
+		return hb_fail(err, "conflicting_fields",
+			       "auto_remove and restart_policy exclude each other");
 	return 0;
 }
 
@@ -306,9 +344,12 @@ static int check_sealed(const json_t *request, struct hb_error *err)
 	const char *image = hb_json_text(request, "image", "");
 
 	if (container && !hb_is_hex64(container))
-		return hb_fail(err, "not_sealed", "a sealed operation names its container by the full id");
-	if (hb_is_digest(image) && strcmp(image, hb_json_text(request, "resolved_image_id", image)) != 0)
-		return hb_fail(err, "sealed_mismatch", "resolved_image_id is not the image that was asked for");
+		return hb_fail(err, "not_sealed",
+			       "a sealed operation names its container by the full id");
+	if (hb_is_digest(image) &&
+	    strcmp(image, hb_json_text(request, "resolved_image_id", image)) != 0)
+		return hb_fail(err, "sealed_mismatch",
+			       "resolved_image_id is not the image that was asked for");
 	return 0;
 }
 

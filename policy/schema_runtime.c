@@ -1,7 +1,8 @@
 /*
- * Feature "runtime": the service that we install and keep. The client names a release by digest; the installer
- * seals what that digest really is (manifest, configuration, every layer), the settings it will be run with and what it
- * replaces. docs/PROTOCOL.md, "Runtime operation, sealed", has the shape in words.
+ * Feature "runtime": the service that we install and keep. The client names a release by digest;
+ * the installer seals what that digest really is (manifest, configuration, every layer), the
+ * settings it will be run with and what it replaces. docs/PROTOCOL.md, "Runtime operation, sealed",
+ * has the shape in words.
  */
 #include <string.h>
 
@@ -26,17 +27,24 @@ static bool is_env_name(const char *text)
 	return !strchr(text, '=');
 }
 
-#define ACTION(words_) {"action", HB_RULE_WORD, HB_RULE_REQUIRED, .words = (words_)}
+#define ACTION(words_) \
+	{ \
+		"action", HB_RULE_WORD, HB_RULE_REQUIRED, .words = (words_) \
+	}
 #define HEX64(field, extra) \
-	{field, HB_RULE_TEXT, (extra), .min = 1, .max = 64, .check = hb_is_hex64, \
-	 .must = "64 lower-case hex digits", .code = "bad_digest"}
+	{ \
+		field, HB_RULE_TEXT, (extra), .min = 1, .max = 64, .check = hb_is_hex64, \
+					      .must = "64 lower-case hex digits", \
+					      .code = "bad_digest" \
+	}
 
 static const struct hb_rule install_rules[] = {
 	ACTION("install upgrade stage"),
 	{"image", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 512},
 	{"platform", HB_RULE_WORD, .words = "linux/amd64 linux/arm64", .text_fn = hb_host_platform},
-	{"platform_digest", HB_RULE_TEXT, HB_RULE_OPTIONAL, .min = 1, .max = 71, .check = hb_is_digest,
-	 .must = "sha256: and 64 lower-case hex digits", .code = "bad_digest"},
+	{"platform_digest", HB_RULE_TEXT, HB_RULE_OPTIONAL, .min = 1, .max = 71,
+	 .check = hb_is_digest, .must = "sha256: and 64 lower-case hex digits",
+	 .code = "bad_digest"},
 	HB_RULE_TIMEOUT(TIMEOUT_MAX, TIMEOUT_MAX),
 };
 
@@ -75,21 +83,27 @@ static const struct hb_rule layer_rules[] = {
 	HEX64("digest", HB_RULE_REQUIRED),
 	{"size", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
 	{"media_type", HB_RULE_WORD, HB_RULE_REQUIRED,
-	 .words = "application/vnd.oci.image.layer.v1.tar application/vnd.oci.image.layer.v1.tar+gzip "
-		  "application/vnd.oci.image.layer.v1.tar+zstd application/vnd.docker.image.rootfs.diff.tar "
-		  "application/vnd.docker.image.rootfs.diff.tar.gzip application/vnd.docker.image.rootfs.diff.tar.zstd"},
+	 .words = "application/vnd.oci.image.layer.v1.tar "
+		  "application/vnd.oci.image.layer.v1.tar+gzip "
+		  "application/vnd.oci.image.layer.v1.tar+zstd "
+		  "application/vnd.docker.image.rootfs.diff.tar "
+		  "application/vnd.docker.image.rootfs.diff.tar.gzip "
+		  "application/vnd.docker.image.rootfs.diff.tar.zstd"},
 	HEX64("diff_id", HB_RULE_REQUIRED),
 };
 
 #define TEXTS(name_, flags_) \
-	{name_, HB_RULE_LIST, HB_RULE_REQUIRED | (flags_), .max = LIST_MAX, .item_max = ITEM_MAX}
+	{ \
+		name_, HB_RULE_LIST, HB_RULE_REQUIRED | (flags_), .max = LIST_MAX, \
+								  .item_max = ITEM_MAX \
+	}
 
 static const struct hb_rule resolved_rules[] = {
 	HEX64("index_digest", HB_RULE_REQUIRED),
 	HEX64("manifest_digest", HB_RULE_REQUIRED),
 	HEX64("config_digest", HB_RULE_REQUIRED),
-	{"layers", HB_RULE_OBJECTS, HB_RULE_REQUIRED, .min = 1, .max = LAYERS_MAX, .fields = layer_rules,
-	 .field_count = HB_COUNT(layer_rules)},
+	{"layers", HB_RULE_OBJECTS, HB_RULE_REQUIRED, .min = 1, .max = LAYERS_MAX,
+	 .fields = layer_rules, .field_count = HB_COUNT(layer_rules)},
 	{"total_size", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
 	TEXTS("entrypoint", HB_RULE_EMPTY_ITEM),
 	TEXTS("command", HB_RULE_EMPTY_ITEM),
@@ -104,8 +118,10 @@ static const struct hb_rule resolved_rules[] = {
 
 #define SEALED_COMMON \
 	HEX64("settings_sha256", HB_RULE_REQUIRED), \
-	{"current", HB_RULE_OBJECT, HB_RULE_REQUIRED, .fields = current_rules, \
-	 .field_count = HB_COUNT(current_rules)}
+	{ \
+		"current", HB_RULE_OBJECT, HB_RULE_REQUIRED, \
+			.fields = current_rules, .field_count = HB_COUNT(current_rules) \
+	}
 
 static const struct hb_rule sealed_plain[] = {SEALED_COMMON};
 static const struct hb_rule sealed_install[] = {
@@ -115,29 +131,33 @@ static const struct hb_rule sealed_install[] = {
 };
 /* The release gone back to, and the bytes restored: identities, not names. */
 static const struct hb_rule sealed_rollback[] = {SEALED_COMMON, HEX64("release", HB_RULE_REQUIRED)};
-static const struct hb_rule sealed_restore[] = {SEALED_COMMON, HEX64("backup_sha256", HB_RULE_REQUIRED)};
+static const struct hb_rule sealed_restore[] = {SEALED_COMMON,
+						HEX64("backup_sha256", HB_RULE_REQUIRED)};
 
 #define SEALED(rules_) \
-	{{"sealed", HB_RULE_OBJECT, HB_RULE_REQUIRED, .fields = (rules_), .field_count = HB_COUNT(rules_)}}
+	{ \
+		{ \
+			"sealed", HB_RULE_OBJECT, HB_RULE_REQUIRED, \
+				.fields = (rules_), .field_count = HB_COUNT(rules_) \
+		} \
+	}
 
 static const struct hb_rule plain_seal[] = SEALED(sealed_plain);
 static const struct hb_rule install_seal[] = SEALED(sealed_install);
 static const struct hb_rule rollback_seal[] = SEALED(sealed_rollback);
 static const struct hb_rule restore_seal[] = SEALED(sealed_restore);
 
-#define ROW(name_, rules_, seal_) {name_, rules_, HB_COUNT(rules_), seal_, 1}
+#define ROW(name_, rules_, seal_) \
+	{ \
+		name_, rules_, HB_COUNT(rules_), seal_, 1 \
+	}
 
 static const struct hb_schema_action actions[] = {
-	ROW("install", install_rules, install_seal),
-	ROW("upgrade", install_rules, install_seal),
-	ROW("stage", install_rules, install_seal),
-	ROW("rollback", rollback_rules, rollback_seal),
-	ROW("start", service_rules, plain_seal),
-	ROW("stop", service_rules, plain_seal),
-	ROW("restart", service_rules, plain_seal),
-	ROW("backup", data_rules, plain_seal),
-	ROW("restore", restore_rules, restore_seal),
-	ROW("remove", data_rules, plain_seal),
+	ROW("install", install_rules, install_seal), ROW("upgrade", install_rules, install_seal),
+	ROW("stage", install_rules, install_seal),   ROW("rollback", rollback_rules, rollback_seal),
+	ROW("start", service_rules, plain_seal),     ROW("stop", service_rules, plain_seal),
+	ROW("restart", service_rules, plain_seal),   ROW("backup", data_rules, plain_seal),
+	ROW("restore", restore_rules, restore_seal), ROW("remove", data_rules, plain_seal),
 	ROW("prune", service_rules, plain_seal),
 };
 
@@ -151,7 +171,8 @@ static int check(const json_t *request, struct hb_error *err)
 
 static int mismatch(struct hb_error *err, const char *what)
 {
-	return hb_fail(err, "sealed_mismatch", "%s; the installer's answer does not fit the request", what);
+	return hb_fail(err, "sealed_mismatch",
+		       "%s; the installer's answer does not fit the request", what);
 }
 
 /* What was resolved must be what was asked for, as far as that can be told without the bytes. */
@@ -170,7 +191,8 @@ static int check_resolved(const json_t *request, const json_t *resolved, struct 
 		return mismatch(err, "index_digest is not the digest that the image is pinned to");
 	if (platform_digest && strcmp(platform_digest + strlen("sha256:"), manifest) != 0)
 		return mismatch(err, "manifest_digest is not the pinned platform_digest");
-	json_array_foreach(json_object_get(resolved, "layers"), i, layer) {
+	json_array_foreach(json_object_get(resolved, "layers"), i, layer)
+	{
 		long long size = hb_json_int(layer, "size", 0);
 
 		if (size > HB_JSON_INT_MAX - sum)
@@ -191,7 +213,8 @@ static int check_sealed(const json_t *request, struct hb_error *err)
 	const char *release = hb_json_text(request, "release", NULL);
 
 	if (manifest[0] != '\0' && !hb_is_hex64(manifest))
-		return hb_fail(err, "bad_digest", "sealed.current.manifest_digest must be 64 hex digits or empty");
+		return hb_fail(err, "bad_digest",
+			       "sealed.current.manifest_digest must be 64 hex digits or empty");
 	if (manifest[0] == '\0' && hb_json_text(current, "image", "")[0] != '\0')
 		return mismatch(err, "sealed.current names an image without a release");
 	if (release && strcmp(release, hb_json_text(sealed, "release", "")) != 0)

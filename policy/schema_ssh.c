@@ -1,7 +1,7 @@
 /*
- * Feature "ssh": one command on a host that has a profile. The profile is named by the client and sealed by the
- * executor: address, user, pinned host key and the identity of the credential, so that a changed profile is a
- * different operation. The credential itself never appears.
+ * Feature "ssh": one command on a host that has a profile. The profile is named by the client and
+ * sealed by the executor: address, user, pinned host key and the identity of the credential, so
+ * that a changed profile is a different operation. The credential itself never appears.
  *
  * `command` is text for the remote shell; `argv` is an exact argument vector. Exactly one of them.
  */
@@ -37,10 +37,15 @@ static const struct hb_rule command_rules[] = {
 };
 
 #define HEX64(field, extra) \
-	{field, HB_RULE_TEXT, (extra), .min = 1, .max = 64, .check = hb_is_hex64, .must = "64 hex digits"}
+	{ \
+		field, HB_RULE_TEXT, (extra), .min = 1, .max = 64, .check = hb_is_hex64, \
+					      .must = "64 hex digits" \
+	}
 #define FINGERPRINT(field, extra) \
-	{field, HB_RULE_TEXT, (extra), .min = 1, .max = 64, .check = hb_is_fingerprint, \
-	 .must = "SHA256: and 43 base64 characters"}
+	{ \
+		field, HB_RULE_TEXT, (extra), .min = 1, .max = 64, .check = hb_is_fingerprint, \
+					      .must = "SHA256: and 43 base64 characters" \
+	}
 
 static const struct hb_rule profile_rules[] = {
 	{"host", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 253, .check = hb_host_name,
@@ -64,7 +69,8 @@ static const struct hb_rule command_sealed[] = {
 };
 
 static const struct hb_schema_action actions[] = {
-	{"command", command_rules, HB_COUNT(command_rules), command_sealed, HB_COUNT(command_sealed)},
+	{"command", command_rules, HB_COUNT(command_rules), command_sealed,
+	 HB_COUNT(command_sealed)},
 };
 
 static int check(const json_t *request, struct hb_error *err)
@@ -81,7 +87,8 @@ static int check(const json_t *request, struct hb_error *err)
 	json_array_foreach(argv, i, item)
 		total += hb_utf8_count(json_string_value(item), json_string_length(item));
 	if (total > COMMAND_MAX)
-		return hb_fail(err, "out_of_range", "the words of 'argv' are longer than %d together", COMMAND_MAX);
+		return hb_fail(err, "out_of_range",
+			       "the words of 'argv' are longer than %d together", COMMAND_MAX);
 	return 0;
 }
 
@@ -94,8 +101,10 @@ static int check_sealed(const json_t *request, struct hb_error *err)
 	bool tag = json_object_get(profile, "credential_tag") != NULL;
 
 	if (fingerprint != key || sha256 != key || tag == key)
-		return hb_fail(err, "not_sealed", "sealed_profile must identify its credential: identity_fingerprint and "
-			       "identity_sha256 for a key, credential_tag for a password");
+		return hb_fail(
+			err, "not_sealed",
+			"sealed_profile must identify its credential: identity_fingerprint and "
+			"identity_sha256 for a key, credential_tag for a password");
 	return 0;
 }
 

@@ -1,6 +1,7 @@
 /*
- * What a person is shown: title, every field, consequences. The features' own parts are in summary_*.c, the
- * escape rule in escape.c. Made from the operation alone, so that broker, approver and executor get the same bytes.
+ * What a person is shown: title, every field, consequences. The features' own parts are in
+ * summary_*.c, the escape rule in escape.c. Made from the operation alone, so that broker, approver
+ * and executor get the same bytes.
  */
 #include "policy/summary.h"
 
@@ -100,7 +101,8 @@ void hb_draw_list(struct hb_page *p, const char *name, const json_t *list)
 	}
 	label(p, name);
 	hb_buf_addc(p->out, '[');
-	json_array_foreach(list, i, item) {
+	json_array_foreach(list, i, item)
+	{
 		if (i > 0)
 			hb_buf_addc(p->out, ',');
 		quote(p->out, json_string_value(item));
@@ -130,7 +132,8 @@ static void draw_object(struct hb_page *p, const json_t *object, const char *con
 	hb_buf_addc(p->out, '}');
 }
 
-void hb_draw_objects(struct hb_page *p, const char *name, const json_t *list, const char *const *keys)
+void hb_draw_objects(struct hb_page *p, const char *name, const json_t *list,
+		     const char *const *keys)
 {
 	const json_t *item;
 	size_t i;
@@ -140,7 +143,8 @@ void hb_draw_objects(struct hb_page *p, const char *name, const json_t *list, co
 		return;
 	}
 	hb_buf_printf(p->out, "%s: [\n", name);
-	json_array_foreach(list, i, item) {
+	json_array_foreach(list, i, item)
+	{
 		draw_object(p, item, keys);
 		hb_buf_adds(p->out, i + 1 < json_array_size(list) ? ",\n" : "]\n");
 	}
@@ -210,7 +214,8 @@ static const struct {
 	{"ssh", hb_summary_ssh},
 };
 
-/* The stricter of code points and UTF-16 units is always the latter; both are said for the reader's sake. */
+/* The stricter of code points and UTF-16 units is always the latter; both are said for the reader's
+ * sake. */
 static size_t shown_length(const char *text, size_t len)
 {
 	const char *p = text, *end = text + len;
@@ -223,7 +228,8 @@ static size_t shown_length(const char *text, size_t len)
 
 static void draw(struct hb_page *p, const char *feature, const json_t *request)
 {
-	hb_buf_printf(p->out, "Hermes Broker: %s %s\n", feature, hb_operation_action(feature, request));
+	hb_buf_printf(p->out, "Hermes Broker: %s %s\n", feature,
+		      hb_operation_action(feature, request));
 	for (size_t i = 0; i < sizeof(features) / sizeof(features[0]); i++) {
 		if (strcmp(features[i].feature, feature) == 0)
 			features[i].draw(p, request);
@@ -242,16 +248,18 @@ int hb_summary(const char *feature, const json_t *request, struct hb_buf *out, j
 	int rc = -1;
 
 	if (!name || hb_operation_action(name, request)[0] == '\0')
-		return hb_fail(err, "unknown_feature", "an operation of an unknown feature or action can't be shown");
+		return hb_fail(err, "unknown_feature",
+			       "an operation of an unknown feature or action can't be shown");
 	page.warnings = json_array();
 	page.sealed = hb_operation_is_sealed(name, request) != 0;
 	draw(&page, name, request);
 
 	size_t length = shown_length(text.data, text.len);
 	if (length > HB_SUMMARY_MAX) {
-		hb_fail(err, "too_long_to_show", "the summary is %zu characters long and at most %d can be shown whole; "
-			"what can't be shown can't be approved, so split or shorten the request", length,
-			HB_SUMMARY_MAX);
+		hb_fail(err, "too_long_to_show",
+			"the summary is %zu characters long and at most %d can be shown whole; "
+			"what can't be shown can't be approved, so split or shorten the request",
+			length, HB_SUMMARY_MAX);
 		goto out;
 	}
 	hb_buf_add(out, text.data, text.len);

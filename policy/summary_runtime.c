@@ -26,12 +26,14 @@ static void draw_size(struct hb_page *p, const char *label, long long bytes)
 {
 	char text[80];
 
-	snprintf(text, sizeof(text), "%lld bytes (%lld.%lld MiB)", bytes, bytes >> 20, (bytes & 0xfffff) * 10 >> 20);
+	snprintf(text, sizeof(text), "%lld bytes (%lld.%lld MiB)", bytes, bytes >> 20,
+		 (bytes & 0xfffff) * 10 >> 20);
 	hb_draw_text(p, label, text);
 }
 
-/* One line each: digest, size, kind. The digests of the unpacked layers (diff_ids) stand in the configuration,
- * whose digest is shown; here they are bound by one hash over the list, for they would double the text. */
+/* One line each: digest, size, kind. The digests of the unpacked layers (diff_ids) stand in the
+ * configuration, whose digest is shown; here they are bound by one hash over the list, for they
+ * would double the text. */
 static void draw_layers(struct hb_page *p, const json_t *layers)
 {
 	const json_t *layer;
@@ -46,15 +48,21 @@ static void draw_layers(struct hb_page *p, const json_t *layers)
 	}
 	hb_buf_printf(p->out, "layers: %zu\n", json_array_size(layers));
 	unpacked = json_array();
-	json_array_foreach(layers, i, layer) {
+	json_array_foreach(layers, i, layer)
+	{
 		const char *kind = hb_json_text(layer, "media_type", "");
 
 		kind = strncmp(kind, "application/vnd.", 16) == 0 ? kind + 16 : kind;
 		bool oci = strncmp(kind, "oci.image.layer.v1.", 19) == 0;
 		bool docker = strncmp(kind, "docker.image.rootfs.diff.", 25) == 0;
 		hb_buf_printf(p->out, "  %s %lld %s%s\n", hb_json_text(layer, "digest", ""),
-			      hb_json_int(layer, "size", 0), oci ? "oci " : docker ? "docker " : "",
-			      oci ? kind + 19 : docker ? kind + 25 : kind);
+			      hb_json_int(layer, "size", 0),
+			      oci      ? "oci "
+			      : docker ? "docker "
+				       : "",
+			      oci      ? kind + 19
+			      : docker ? kind + 25
+				       : kind);
 		json_array_append(unpacked, json_object_get(layer, "diff_id"));
 	}
 	if (hb_json_digest(unpacked, hex, NULL) < 0)
@@ -109,67 +117,83 @@ static void install_consequences(struct hb_page *p, const json_t *request, const
 	const char *now = hb_json_text(json_object_get(sealed, "current"), "manifest_digest", "");
 	const char *new = hb_json_text(r, "manifest_digest", "");
 	const char *user = hb_json_text(r, "user", "");
-	const char *platform = hb_json_text(request, "platform", "");
 	bool stage = is(hb_json_text(request, "action", ""), "stage");
 	struct hb_image_ref ref;
 
 	hb_draw_note(p, "every digest is checked while downloading and again while unpacking");
-	hb_draw_note(p, "policies applied to the tree: ownership squashed to the release owner, setuid/setgid stripped, "
-		     "devices refused, extended attributes dropped");
+	hb_draw_note(p, "policies applied to the tree: ownership squashed to the release owner, "
+			"setuid/setgid stripped, "
+			"devices refused, extended attributes dropped");
 	if (stage) {
-		hb_draw_note(p, "the release is unpacked beside the current one and not started; data is not touched");
+		hb_draw_note(p, "the release is unpacked beside the current one and not started; "
+				"data is not touched");
 	} else {
-		hb_draw_note(p, "the command runs on this host as its own unprivileged user until it is stopped");
-		hb_draw_note(p, "data: the data directory is kept, and created when there is none; if the new release does "
-			     "not become healthy the old one is put back");
+		hb_draw_note(p, "the command runs on this host as its own unprivileged user until "
+				"it is stopped");
+		hb_draw_note(p, "data: the data directory is kept, and created when there is none; "
+				"if the new release does "
+				"not become healthy the old one is put back");
 	}
 	if (!stage && now[0] != '\0' && strcmp(now, new) != 0)
-		hb_draw_warning(p, "replaces_release", "the current release is stopped and replaced; the service can't be "
+		hb_draw_warning(p, "replaces_release",
+				"the current release is stopped and replaced; the service can't be "
 				"reached meanwhile");
 	if (!stage && now[0] != '\0' && strcmp(now, new) == 0)
-		hb_draw_warning(p, "same_release", "this release is the current one; the service is restarted");
+		hb_draw_warning(p, "same_release",
+				"this release is the current one; the service is restarted");
 	if (user[0] != '\0')
-		hb_draw_warning(p, "image_user_ignored", "the user that the image names is ignored");
-	if (strcmp(platform, hb_host_platform()) != 0)
-		hb_draw_warning(p, "foreign_platform", "the release is made for %s; it can't run on a machine of another "
-				"kind", platform);
-	if (hb_image_ref_parse(hb_json_text(request, "image", ""), false, &ref, NULL) == 0 && ref.layout)
+		hb_draw_warning(p, "image_user_ignored",
+				"the user that the image names is ignored");
+	if (hb_image_ref_parse(hb_json_text(request, "image", ""), false, &ref, NULL) == 0 &&
+	    ref.layout)
 		hb_draw_warning(p, "local_layout", "the image comes from a directory on this host");
 }
 
 static void data_consequences(struct hb_page *p, const json_t *request, const char *action)
 {
 	if (is(action, "rollback") && is(hb_json_text(request, "data", ""), "restore"))
-		hb_draw_warning(p, "data_goes_back", "data goes back to the copy that belongs to that release; what was "
+		hb_draw_warning(p, "data_goes_back",
+				"data goes back to the copy that belongs to that release; what was "
 				"written since is set aside and no longer seen");
 	else if (is(action, "rollback"))
-		hb_draw_warning(p, "data_stays_newer", "data stays as the newer release left it; the older one may not "
+		hb_draw_warning(p, "data_stays_newer",
+				"data stays as the newer release left it; the older one may not "
 				"understand it");
 	if (is(action, "rollback"))
-		hb_draw_warning(p, "replaces_release", "the current release is stopped and replaced by the older one");
+		hb_draw_warning(p, "replaces_release",
+				"the current release is stopped and replaced by the older one");
 	if (is(action, "restore"))
-		hb_draw_warning(p, "data_replaced", "the service is stopped and its whole data directory is replaced by the "
-				"backup; the present one is set aside for undo");
+		hb_draw_warning(
+			p, "data_replaced",
+			"the service is stopped and its whole data directory is replaced by the "
+			"backup; the present one is set aside for undo");
 	if (is(action, "backup"))
-		hb_draw_warning(p, "backup_holds_secrets", "the service is stopped for it, and the backup holds the keys "
+		hb_draw_warning(p, "backup_holds_secrets",
+				"the service is stopped for it, and the backup holds the keys "
 				"and accounts that are in the data: treat it as a credential");
 	if (is(action, "remove"))
-		hb_draw_warning(p, "removes_runtime", "the service is stopped and all its releases are removed; the data "
+		hb_draw_warning(p, "removes_runtime",
+				"the service is stopped and all its releases are removed; the data "
 				"directory and backups are kept");
 	if (is(action, "prune"))
-		hb_draw_warning(p, "removes_releases", "releases other than the current and the previous one are removed, "
+		hb_draw_warning(p, "removes_releases",
+				"releases other than the current and the previous one are removed, "
 				"and blobs that none of them needs");
 }
 
 static void service_consequences(struct hb_page *p, const char *action)
 {
 	if (is(action, "start"))
-		hb_draw_note(p, "the current release is started and kept running; data is not touched");
+		hb_draw_note(
+			p, "the current release is started and kept running; data is not touched");
 	if (is(action, "stop"))
-		hb_draw_warning(p, "service_stops", "the service is stopped and stays so until it is started again; data "
-				"is not touched");
+		hb_draw_warning(
+			p, "service_stops",
+			"the service is stopped and stays so until it is started again; data "
+			"is not touched");
 	if (is(action, "restart"))
-		hb_draw_warning(p, "service_restarts", "the service can't be reached for a moment; data is not touched");
+		hb_draw_warning(p, "service_restarts",
+				"the service can't be reached for a moment; data is not touched");
 }
 
 void hb_summary_runtime(struct hb_page *p, const json_t *request)

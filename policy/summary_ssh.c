@@ -1,4 +1,5 @@
-/* What a person is shown of a command on another host: an argument vector as a list, never as a joined line. */
+/* What a person is shown of a command on another host: an argument vector as a list, never as a
+ * joined line. */
 #include <string.h>
 
 #include "common/json.h"
@@ -7,9 +8,15 @@
 
 static void draw_profile(struct hb_page *p, const json_t *profile)
 {
-	static const char *const texts[] = {"host", "user", "authority", "fingerprint", "auth", "credential_revision",
+	static const char *const texts[] = {"host",
+					    "user",
+					    "authority",
+					    "fingerprint",
+					    "auth",
+					    "credential_revision",
 					    "known_hosts_sha256"};
-	static const char *const credential[] = {"identity_fingerprint", "identity_sha256", "credential_tag"};
+	static const char *const credential[] = {"identity_fingerprint", "identity_sha256",
+						 "credential_tag"};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		hb_draw_sealed(p, texts[i], hb_json_text(profile, texts[i], NULL));
@@ -33,16 +40,21 @@ static void draw_consequences(struct hb_page *p, const json_t *request)
 	const char *authority = hb_json_text(profile, "authority", "");
 
 	if (json_object_get(request, "argv"))
-		hb_draw_note(p, "the program gets exactly these arguments; they are quoted for the remote shell");
+		hb_draw_note(p, "the program gets exactly these arguments; they are quoted for the "
+				"remote shell");
 	else
-		hb_draw_warning(p, "remote_shell", "the command is read by the login shell of the remote user");
+		hb_draw_warning(p, "remote_shell",
+				"the command is read by the login shell of the remote user");
 	if (strcmp(authority, "root") == 0)
-		hb_draw_warning(p, "remote_root", "it runs as root on the remote host and may do anything there");
+		hb_draw_warning(p, "remote_root",
+				"it runs as root on the remote host and may do anything there");
 	if (strcmp(authority, "sudo-nopasswd") == 0)
-		hb_draw_warning(p, "remote_sudo", "the remote user may become root without a password");
+		hb_draw_warning(p, "remote_sudo",
+				"the remote user may become root without a password");
 	if (strcmp(hb_json_text(profile, "auth", ""), "password") == 0)
 		hb_draw_warning(p, "password_login", "the login is by password");
-	hb_draw_note(p, "when the time is over the connection is cut; what was started there may go on");
+	hb_draw_note(
+		p, "when the time is over the connection is cut; what was started there may go on");
 }
 
 void hb_summary_ssh(struct hb_page *p, const json_t *request)

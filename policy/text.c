@@ -13,7 +13,8 @@ void hb_show(const char *text, char *out, size_t size)
 	size_t n = 0, room = size - 4;
 
 	for (; text[n] != '\0' && n < room; n++)
-		out[n] = isprint((unsigned char)text[n]) && (unsigned char)text[n] < 0x7f ? text[n] : '?';
+		out[n] = isprint((unsigned char)text[n]) && (unsigned char)text[n] < 0x7f ? text[n]
+											  : '?';
 	memcpy(out + n, text[n] != '\0' ? "..." : "", text[n] != '\0' ? 4 : 1);
 }
 
@@ -35,7 +36,8 @@ bool hb_path_normal(const char *path)
 	for (const char *p = path; *p == '/';) {
 		size_t len = strcspn(++p, "/");
 
-		if (len == 0 || (len == 1 && p[0] == '.') || (len == 2 && p[0] == '.' && p[1] == '.'))
+		if (len == 0 || (len == 1 && p[0] == '.') ||
+		    (len == 2 && p[0] == '.' && p[1] == '.'))
 			return false;
 		p += len;
 	}

@@ -1,6 +1,7 @@
 /*
- * Small grammars that several schemas share. Each is exact: no trimming, no folding, no other spelling of the same
- * thing, since two spellings of one thing would be two digests and two summaries.
+ * Small grammars that several schemas share. Each is exact: no trimming, no folding, no other
+ * spelling of the same thing, since two spellings of one thing would be two digests and two
+ * summaries.
  */
 #ifndef HB_POLICY_TEXT_H
 #define HB_POLICY_TEXT_H
@@ -13,7 +14,8 @@
 #define HB_SET_DIGIT "0123456789"
 #define HB_SET_ALNUM HB_SET_LOWER HB_SET_UPPER HB_SET_DIGIT
 
-/* A value for an error message: printable ASCII as it is, the rest as '?', cut with "..." when too long. */
+/* A value for an error message: printable ASCII as it is, the rest as '?', cut with "..." when too
+ * long. */
 void hb_show(const char *text, char *out, size_t size);
 
 /* First character from `first`, the others from `rest`, 1..max bytes. */
@@ -26,7 +28,8 @@ bool hb_path_within(const char *path, const char *dir);
 
 /* host or host:port; name, IPv4 or [IPv6]; port 1..65535. Never begins with '-'. */
 bool hb_host_port(const char *text);
-/* A host alone: DNS name (labels of letters, digits, '-', '_') or a numeric address without brackets. */
+/* A host alone: DNS name (labels of letters, digits, '-', '_') or a numeric address without
+ * brackets. */
 bool hb_host_name(const char *text);
 bool hb_is_address(const char *text);          /* numeric IPv4 or IPv6 */
 bool hb_is_loopback_address(const char *text); /* 127.0.0.0/8 or ::1 */

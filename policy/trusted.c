@@ -1,6 +1,6 @@
 /*
- * One way to read bounds.conf and policy.json. The checks and the bytes come from one open descriptor, so nobody
- * can exchange the file between the two.
+ * One way to read bounds.conf and policy.json. The checks and the bytes come from one open
+ * descriptor, so nobody can exchange the file between the two.
  */
 #include "policy/trusted.h"
 
@@ -38,10 +38,12 @@ int hb_trusted_read(int dirfd, const char *path, uid_t owner, size_t max, const 
 	int rc = -1;
 
 	/* O_NONBLOCK: a fifo put in its place must not hang the process. */
-	int fd = hb_fs_open_beneath(dirfd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0, err);
+	int fd = hb_fs_open_beneath(dirfd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0,
+				    err);
 	if (fd < 0) {
 		if (errno == ENOENT)
-			return hb_fail(err, missing, "%s does not exist, so nothing is allowed; create it", path);
+			return hb_fail(err, missing,
+				       "%s does not exist, so nothing is allowed; create it", path);
 		return -1;
 	}
 	if (fstat(fd, &st) < 0) {
@@ -49,7 +51,8 @@ int hb_trusted_read(int dirfd, const char *path, uid_t owner, size_t max, const 
 		goto out;
 	}
 	if (!S_ISREG(st.st_mode)) {
-		hb_fail(err, "policy_unreadable", "%s is not a regular file; remove it and write it anew", path);
+		hb_fail(err, "policy_unreadable",
+			"%s is not a regular file; remove it and write it anew", path);
 		goto out;
 	}
 	if (hb_fs_check_trusted(fd, path, owner, err) < 0)

@@ -79,5 +79,6 @@ int hb_unicode_script(uint32_t c)
 
 const char *hb_unicode_script_name(int script)
 {
-	return script >= 0 && (size_t)script < COUNT(hb_script_names) ? hb_script_names[script] : "unknown";
+	return script >= 0 && (size_t)script < COUNT(hb_script_names) ? hb_script_names[script]
+								      : "unknown";
 }

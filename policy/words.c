@@ -1,4 +1,5 @@
-/* The lexer of POSIX XCU 2.3 and 2.2 (token recognition, quoting), as far as the floor needs it; see words.h. */
+/* The lexer of POSIX XCU 2.3 and 2.2 (token recognition, quoting), as far as the floor needs it;
+ * see words.h. */
 #include "policy/words.h"
 
 #include <stdlib.h>
@@ -6,8 +7,9 @@
 
 #include "common/buf.h"
 
-static const char *const operators[] = {"&>>", "<<<", "<<-", "&&", "||", ";;", "|&", "&>", ">>", "<<", "<&", ">&",
-					"<>", ">|", "|", "&", ";", "(", ")", "<", ">", "\n"};
+static const char *const operators[] = {"&>>", "<<<", "<<-", "&&", "||", ";;", "|&", "&>",
+					">>",  "<<",  "<&",  ">&", "<>", ">|", "|",  "&",
+					";",   "(",   ")",   "<",  ">",  "\n"};
 
 static void *grow(void *items, size_t count, size_t *cap, size_t size)
 {
@@ -87,7 +89,8 @@ static const char *ansi_quoted(const char *p, struct hb_buf *word)
 	return *p ? p + 1 : p;
 }
 
-/* `p` behind "$(" ; returns what follows the matching ")". Quotes inside keep their parentheses to themselves. */
+/* `p` behind "$(" ; returns what follows the matching ")". Quotes inside keep their parentheses to
+ * themselves. */
 static const char *substitution(struct hb_words *w, const char *p, struct hb_buf *word)
 {
 	const char *start = p;

@@ -1,7 +1,8 @@
 /*
- * Reading a command line as POSIX shell words, without expanding anything: quotes and backslashes are taken off
- * (also $'...'), operators stand apart, and the text of every $(...) and `...` is handed out to be read on its own.
- * Not a shell: made for the floor rules, which ask "could this be ...?" and are a last net.
+ * Reading a command line as POSIX shell words, without expanding anything: quotes and backslashes
+ * are taken off (also $'...'), operators stand apart, and the text of every $(...) and `...` is
+ * handed out to be read on its own. Not a shell: made for the floor rules, which ask "could this be
+ * ...?" and are a last net.
  */
 #ifndef HB_POLICY_WORDS_H
 #define HB_POLICY_WORDS_H
