@@ -162,12 +162,19 @@ static int make_secrets(const struct hb_config *config, int *changed, struct hb_
 
 static int make_storage(const struct hb_config *config, int *changed, struct hb_error *err)
 {
-	const char *storage = hb_config_text(config, "runtime.storage");
+	const char *storage = hb_config_text(config, "runtime.storage"), *data = hb_config_text(config, "runtime.data");
 	char path[512];
 
 	if (storage[0] != '/')
 		return hb_fail(err, "bad_storage", "runtime.storage must be an absolute path, not \"%s\"", storage);
+	if (data[0] != '/' || strlen(data) < 2 || data[strlen(data) - 1] == '/')
+		return hb_fail(err, "bad_data", "runtime.data must be an absolute path without a slash at its end, not \"%s\"",
+			       data);
 	*changed += !exists(storage);
+	/* The data directory itself is made by the installer; what it stands in must be there before it is confined. */
+	snprintf(path, sizeof path, "%.*s", (int)(strrchr(data, '/') - data), data);
+	if (*path && !exists(path) && hb_fs_mkdirs(AT_FDCWD, path, 0755, 0, 0, err) < 0)
+		return -1;
 	snprintf(path, sizeof path, "%s/releases", storage);
 	if (hb_fs_mkdirs(AT_FDCWD, storage, 0755, 0, 0, err) < 0 || hb_fs_mkdirs(AT_FDCWD, path, 0755, 0, 0, err) < 0)
 		return -1;

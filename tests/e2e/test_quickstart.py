@@ -74,9 +74,10 @@ class Quickstart(unittest.TestCase):
             f.seek(0)
             f.write(b"X")
         r = self.system.ctl("runtime", "verify", check=1)
-        self.assertEqual([d["path"].lstrip("./") for d in r["differences"]], ["app/release"])
+        self.assertEqual({d["path"].lstrip("./") for d in r["differences"]}, {"app/release"})
         with open(victim, "r+b") as f:
             f.write(old)
+        os.utime(victim, (1700000000, 1700000000))
 
     def test_06_stop_start_restart_take_a_grant_each(self):
         self.system.ctl("runtime", "stop", "--approve", check=0)
