@@ -153,6 +153,13 @@ START_TEST(test_nothing_is_cut)
 		else
 			ck_assert_str_eq(err.code, "image_malformed");
 	}
+	/* a directory of 255 characters, then of 256 */
+	for (int extra = 0; extra < 2; extra++) {
+		memset(text, 'a', sizeof(text));
+		memcpy(text, "oci:/", 5);
+		strcpy(text + 4 + 255 + extra, PIN);
+		ck_assert_int_eq(hb_image_ref_parse(text, false, &ref, NULL), extra ? -1 : 0);
+	}
 	memset(text, 't', sizeof(text));
 	memcpy(text, "h.io/a:", 7);
 	strcpy(text + 7 + 128, PIN);
