@@ -255,7 +255,7 @@ int hb_policy_permits(const struct hb_policy *p, const char *feature, const char
 	if (p->paused)
 		return hb_fail(
 			err, "paused",
-			"all operations are paused; resume with: hermesctl policy set paused=no");
+			"all operations are paused; resume with: hermesctl policy set --resume");
 	unsigned bit = hb_feature_bit(feature);
 	if (bit == 0 || !(p->features & bit)) {
 		char shown[33];
