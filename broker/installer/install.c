@@ -91,7 +91,7 @@ static int check_space(const struct hb_store *s, const struct hb_chain *c, struc
 	if (hb_fs_space(s->fd, ".", &bytes, &inodes, err) < 0)
 		return -1;
 	if (bytes < need)
-		return hb_fail(err, "disk_full",
+		return hb_fail(err, "not_enough_space",
 			       "the file system of %s has %llu MiB free and about %llu MiB are "
 			       "needed (%llu to "
 			       "download, %llu unpacked); free %llu MiB more. Nothing was changed",

@@ -15,8 +15,8 @@ struct hb_installed {
 	bool reused;    /* it was on disk, complete, and is as recorded */
 };
 /* For the sealed request of `w`. Codes: those of the chain, of the fetcher and of the unpack
- * worker; sealed_changed, disk_full, tree_differs. After a failure nothing of the new release is
- * left. */
+ * worker; sealed_changed, not_enough_space, disk_full, tree_differs. After a failure nothing of the
+ * new release is left. */
 int hb_install_release(struct hb_work *w, struct hb_installed *out, struct hb_error *err);
 void hb_installed_free(struct hb_installed *i);
 

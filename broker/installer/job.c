@@ -22,11 +22,10 @@
 
 #define LINE_MAX (1u << 20)
 
-struct hb_jobs *hb_jobs_new(struct hb_installer *in)
+struct hb_jobs *hb_jobs_new(void)
 {
 	struct hb_jobs *j = hb_calloc(1, sizeof *j);
 
-	(void)in;
 	j->refused = json_array();
 	STAILQ_INIT(&j->waiting);
 	return j;
@@ -158,6 +157,8 @@ static int fork_worker(struct hb_installer *in, struct hb_job *job, struct hb_er
 	return 0;
 }
 
+/* -1: refused by the gate, nothing is burnt. 1: burnt, but it couldn't even begin; the outcome is
+ * recorded. */
 static int start_operation(struct hb_installer *in, struct hb_job *job, struct hb_error *err)
 {
 	struct hb_execute x = {job->operation_id, "runtime", job->request, job->envelope};
@@ -165,17 +166,14 @@ static int start_operation(struct hb_installer *in, struct hb_job *job, struct h
 	struct hb_gate gate;
 	struct hb_grant grant;
 
-	if (hb_installer_gate(in, &gate, err) < 0 || hb_gate_pass(&gate, &x, &grant, err) < 0) {
-		hb_job_refused(in, job, err);
+	if (hb_installer_gate(in, &gate, err) < 0 || hb_gate_pass(&gate, &x, &grant, err) < 0)
 		return -1;
-	}
-	/* The grant is burnt: from here on the ledger row gets an outcome, whatever happens. */
 	if (hb_job_audit(in, job, "runtime", "ok", "intent", NULL, err) < 0 ||
 	    hb_journal_append(in->journal, HB_STEP_BEGIN, job->operation_id, job->action, NULL,
 			      err) < 0 ||
 	    fork_worker(in, job, err) < 0) {
 		hb_job_finish(in, job, NULL, err);
-		return -1;
+		return 1;
 	}
 	job->timer = evtimer_new(in->process->base, on_timeout, job);
 	evtimer_add(job->timer, &limit);
@@ -192,7 +190,11 @@ void hb_jobs_next(struct hb_installer *in)
 		STAILQ_REMOVE_HEAD(&in->jobs->waiting, next);
 		in->jobs->waiting_count--;
 		if (job->kind == HB_JOB_OPERATION) {
-			if (start_operation(in, job, &err) < 0)
+			int rc = start_operation(in, job, &err);
+
+			if (rc < 0)
+				hb_job_refused(in, job, &err);
+			if (rc != 0)
 				hb_job_free(job);
 		} else if (fork_worker(in, job, &err) < 0) {
 			hb_job_finish(in, job, NULL, &err);
@@ -321,6 +323,7 @@ int hb_job_execute(struct hb_installer *in, const struct hb_execute *x, const ch
 	struct hb_gate gate;
 	struct hb_grant grant;
 	struct hb_job *job;
+	int rc;
 
 	if (hb_installer_gate(in, &gate, err) < 0 || hb_gate_check(&gate, x, &grant, err) < 0)
 		return -1;
@@ -348,11 +351,12 @@ int hb_job_execute(struct hb_installer *in, const struct hb_execute *x, const ch
 		*state = "queued";
 		return 0;
 	}
-	if (start_operation(in, job, err) < 0) {
+	rc = start_operation(in, job, err);
+	if (rc != 0)
 		hb_job_free(job);
+	if (rc < 0)
 		return -1;
-	}
-	*state = "executing";
+	*state = rc == 0 ? "executing" : "failed";
 	return 0;
 }
 

@@ -11,7 +11,7 @@
 
 #include "broker/installer/installer.h"
 
-struct hb_jobs *hb_jobs_new(struct hb_installer *in);
+struct hb_jobs *hb_jobs_new(void);
 void hb_jobs_free(struct hb_jobs *j); /* ends a running worker */
 
 /* Take an operation: checked by the gate, then started, or queued with its grant unburnt. *state is

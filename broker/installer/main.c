@@ -103,7 +103,7 @@ static void *installer_open(struct hb_process *p, struct hb_error *err)
 
 	in->process = p;
 	in->store.fd = in->store.releases_fd = in->store.blobs_fd = -1;
-	in->jobs = hb_jobs_new(in);
+	in->jobs = hb_jobs_new();
 	/* The workers first: they must hold none of what is opened below. */
 	if (hb_supervisor_new(p, &in->supervisor, err) < 0 ||
 	    hb_config_runtime_digest(p->config, in->settings, err) < 0 ||
@@ -179,7 +179,7 @@ static void installer_stop(struct hb_process *p, void *ctx)
 		return;
 	in->stopping = true;
 	hb_jobs_free(in->jobs);
-	in->jobs = hb_jobs_new(in);
+	in->jobs = hb_jobs_new();
 	hb_supervisor_stop(in->supervisor, on_stopped, in);
 }
 

@@ -8,10 +8,26 @@
 #include "common/json.h"
 #include "common/log.h"
 
+/* A refusal is an outcome too: who asked for what with which grant, and why not. */
+static void audit_refusal(struct hb_installer *in, const struct hb_execute *x,
+			  const struct hb_error *why)
+{
+	bool denied = strcmp(why->code, "grant_denied") == 0;
+	json_t *detail = json_pack("{s:s, s:s, s:s, s:s}", "operation_id",
+				   x->operation_id ? x->operation_id : "", "phase", "gate", "code",
+				   why->code, "error", why->message);
+	struct hb_error err;
+
+	if (hb_audit_append(in->process->audit, "runtime", denied ? "denied" : "refused", detail,
+			    &err) < 0)
+		hb_log(HB_LOG_ERROR, "audit_failed", "msg", err.message, NULL);
+	json_decref(detail);
+}
+
 static void handle_execute(struct hb_request *req, void *ctx)
 {
 	struct hb_installer *in = ctx;
-	struct hb_execute x;
+	struct hb_execute x = {0};
 	const char *state;
 	struct hb_error err;
 
@@ -26,6 +42,7 @@ static void handle_execute(struct hb_request *req, void *ctx)
 	hb_reply_json(req, 200, json_pack("{s:s, s:s}", "status", "accepted", "state", state));
 	return;
 refused:
+	audit_refusal(in, &x, &err);
 	hb_log(HB_LOG_WARN, "execute_refused", "code", err.code, "msg", err.message, NULL);
 	hb_reply_error(req, 200, &err);
 }

@@ -231,10 +231,10 @@ class Box:
         with open(self.state.file("policy/policy.json"), encoding="ascii") as f:
             return json.load(f)["generation"]
 
-    def grant(self, request, operation_id, **fields):
+    def grant(self, request, operation_id, fields=None):
         """The envelope that an approver would sign for it; `fields` replace what it says."""
         asked = {"operation_id": operation_id, "audience": self.host_id(), "generation": self.generation(),
-                 "feature": "runtime", "request": request, "set": fields}
+                 "feature": "runtime", "request": request, "set": fields or {}}
         done = subprocess.run([os.path.join(BUILD, "tests/tools/sign_grant"), "approver/signing.key"],
                               cwd=self.state.path, input=json.dumps(asked).encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               check=False)
@@ -243,7 +243,7 @@ class Box:
 
     def execute(self, request, operation_id=None, envelope=None, **fields):
         operation_id = operation_id or secrets.token_hex(16)
-        envelope = envelope or self.grant(request, operation_id, **fields)
+        envelope = envelope or self.grant(request, operation_id, fields)
         status, answer = self.call("POST", "/execute", {"operation_id": operation_id, "feature": "runtime",
                                                         "request": request, "envelope": envelope})
         assert status in (0, 200), answer
