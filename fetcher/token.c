@@ -34,6 +34,16 @@ token_of(const json_t *doc)
 	return token && token[0] ? token : hb_json_text(doc, "access_token", NULL);
 }
 
+/* It goes into a header: nothing that could end one. */
+static bool
+is_visible(const char *text)
+{
+	for (; *text; text++)
+		if (*text <= 0x20 || *text >= 0x7f)
+			return false;
+	return true;
+}
+
 char *
 hb_token_decode(const char *body, size_t len, const char *host, struct hb_error *err)
 {
@@ -49,10 +59,7 @@ hb_token_decode(const char *body, size_t len, const char *host, struct hb_error 
 			host);
 		goto out;
 	}
-	for (size_t i = 0; i < n; i++)
-		if (token[i] <= 0x20 || token[i] >= 0x7f)
-			n = HB_TOKEN_MAX + 1;
-	if (n > HB_TOKEN_MAX) {
+	if (n > HB_TOKEN_MAX || !is_visible(token)) {
 		hb_fail(err, "bad_token_reply",
 			"the token server %s answered with something that is not a token", host);
 		goto out;

@@ -255,7 +255,12 @@ class H02ShortBody(Case):
         s, f = self.plain()
         data, count = self.layout.read(self.index["digest"]), itertools.count()
         s.on("/manifests/" + self.index["digest"],
-             lambda r: next(count) == 0 and r.answer(200, data[:100], length=len(data)))
+             lambda r: next(count) < 2 and r.answer(200, data[:100], length=len(data)))
+        f.configure(retries=0)
+        answer = f.resolve(self.ref)
+        self.assertRefused(answer, "connection_ended_early", "after 100 bytes")
+        self.assertNotIn("digest sha256", answer["error"])
+        f.configure(retries=1)
         self.assertEqual(f.resolve(self.ref).get("status"), "ok")
 
 
@@ -289,6 +294,16 @@ class H03Resume(Case):
             return request.answer(206, data[300_000:], {"Content-Range": f"bytes 300000-{len(data) - 1}/{len(data)}"})
         asked, size = self.start(wrong)
         self.assertEqual(asked, [(400_000, size - 1), None])
+
+    def test_h03_a_server_with_wrong_ranges_is_not_asked_for_one_again(self):
+        count = itertools.count()
+
+        def wrong(request, data):
+            if request.parsed_range:
+                return request.answer(206, data, {"Content-Range": f"bytes 0-{len(data) - 1}/{len(data)}"})
+            return next(count) == 0 and request.answer(200, data[:500_000], length=len(data))
+        asked, size = self.start(wrong)
+        self.assertEqual(asked, [(400_000, size - 1), None, None])
 
     def test_h03_content_range_missing_or_of_another_size(self):
         for header in ({}, {"Content-Range": "bytes 400000-999999/5"}, {"Content-Range": "bytes */5"},
