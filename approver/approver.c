@@ -28,8 +28,8 @@ hb_access_refused(const char *why, uid_t uid, const char *path, void *ctx)
 		a->refused_unrecorded++;
 		return;
 	}
-	detail = json_pack("{s:s, s:i, s:s, s:I}", "why", why, "uid", (int)uid, "path", path, "more",
-			   (json_int_t)a->refused_unrecorded);
+	detail = json_pack("{s:s, s:i, s:s, s:I}", "why", why, "uid", (int)uid, "path", path,
+			   "more", (json_int_t)a->refused_unrecorded);
 	a->refused_audited_at = hb_now();
 	a->refused_unrecorded = 0;
 	hb_audit_append(a->process->audit, "access", "refused", detail, NULL);
@@ -37,12 +37,14 @@ hb_access_refused(const char *why, uid_t uid, const char *path, void *ctx)
 }
 
 int
-hb_approver_audit(struct hb_approver *a, const char *action, const char *status, const struct hb_ask *ask,
-		  const char *key, const char *value, struct hb_error *err)
+hb_approver_audit(struct hb_approver *a, const char *action, const char *status,
+		  const struct hb_ask *ask, const char *key, const char *value,
+		  struct hb_error *err)
 {
-	json_t *detail = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "operation_id", ask->id, "feature", ask->feature,
-				   "action", ask->action, "digest", ask->digest, "user_id", ask->user_id, "channel",
-				   ask->channel, key, value);
+	json_t *detail =
+		json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "operation_id", ask->id, "feature",
+			  ask->feature, "action", ask->action, "digest", ask->digest, "user_id",
+			  ask->user_id, "channel", ask->channel, key, value);
 	int rc = hb_audit_append(a->process->audit, action, status, detail, err);
 
 	json_decref(detail);
@@ -56,9 +58,11 @@ revoke_older(struct hb_approver *a, int64_t generation)
 	size_t count;
 	char note[128];
 
-	if (hb_ask_ids(a->decisions, HB_A_OLD_POLICY, generation, HB_PENDING_MAX, &ids, &count, NULL) < 0)
+	if (hb_ask_ids(a->decisions, HB_A_OLD_POLICY, generation, HB_PENDING_MAX, &ids, &count,
+		       NULL) < 0)
 		return;
-	snprintf(note, sizeof(note), "The policy changed (generation %lld).", (long long)generation);
+	snprintf(note, sizeof(note), "The policy changed (generation %lld).",
+		 (long long)generation);
 	for (size_t i = 0; i < count; i++)
 		hb_ask_close(a->decisions, ids[i], HB_ASK_REVOKED, note, NULL);
 	free(ids);
@@ -145,7 +149,8 @@ hb_approver_open(struct hb_process *p, struct hb_approver **out, struct hb_error
 	a->process = p;
 	a->secret.path = HB_PATH_APPROVER_APPROVAL_SECRET;
 	a->grant_life = hb_config_int(p->config, "broker.grant_life");
-	/* The policy may be mended while we run and a bot token may come later; the rest must be right now. */
+	/* The policy may be mended while we run and a bot token may come later; the rest must be
+	 * right now. */
 	if (hb_console_parse(p->config, a->console, &a->console_count, err) < 0 ||
 	    hb_signing_key_load(AT_FDCWD, HB_PATH_SIGNING_KEY, geteuid(), &a->key, err) < 0 ||
 	    hb_secret_watch(&a->secret, err) < 0 ||
@@ -203,14 +208,17 @@ hb_approver_health(struct hb_approver *a)
 	else if (bot_error)
 		error = bot_error;
 	else if (!json_is_true(json_object_get(bot, "bot_configured")) && a->console_count == 0)
-		error = "nobody can be asked: no bot token is configured and no console approver is listed";
+		error = "nobody can be asked: no bot token is configured and no console approver "
+			"is listed";
 	health = hb_process_health(a->process, error);
 	checks = json_object_get(health, "checks");
 	json_object_update(checks, bot);
 	json_decref(bot);
 	json_object_set_new(checks, "pending", json_integer(hb_ask_pending(a->decisions)));
-	json_object_set_new(checks, "console_approvers", json_integer((json_int_t)a->console_count));
+	json_object_set_new(checks, "console_approvers",
+			    json_integer((json_int_t)a->console_count));
 	json_object_set_new(checks, "key_id", json_string(hb_signing_key_public(a->key)->id));
-	json_object_set_new(checks, "policy_generation", json_integer(a->policy_ok ? a->policy.live.generation : 0));
+	json_object_set_new(checks, "policy_generation",
+			    json_integer(a->policy_ok ? a->policy.live.generation : 0));
 	return health;
 }

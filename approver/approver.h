@@ -24,10 +24,10 @@
 #define HB_PENDING_MAX 65536      /* as many as the broker keeps; bounds the database */
 #define HB_CONSOLE_MAX 32         /* console approvers, as common/process.c takes */
 #define HB_CONSOLE_LIST_MAX 100   /* pending requests in one answer */
-#define HB_SHOW_MAX 64            /* messages on their way at once: more than that nobody reads */
+#define HB_SHOW_MAX 64            /* messages on their way at once: nobody reads more */
 #define HB_SHOW_BUDGET_MS 20000   /* to get a request shown; the broker waits 25 s */
 #define HB_REQUEST_LIFE_MAX 86400 /* seconds a request may ask to stay pending */
-#define HB_TEXT_MAX 3900          /* of a message, the stricter count; Telegram takes 4096, the rest is for the outcome */
+#define HB_TEXT_MAX 3900          /* of a message; Telegram's 4096 less room for the outcome */
 #define HB_KEEP_DAYS 30
 
 struct hb_telegram;
@@ -65,8 +65,9 @@ int hb_approver_run(struct hb_process *p, struct hb_approver *a, struct hb_error
 void hb_approver_close(struct hb_approver *a);
 int hb_approver_policy(struct hb_approver *a, struct hb_error *err);
 /* Record; -1 when that failed, and then what was to be done must not be done. */
-int hb_approver_audit(struct hb_approver *a, const char *action, const char *status, const struct hb_ask *ask,
-		      const char *key, const char *value, struct hb_error *err);
+int hb_approver_audit(struct hb_approver *a, const char *action, const char *status,
+		      const struct hb_ask *ask, const char *key, const char *value,
+		      struct hb_error *err);
 void hb_access_refused(const char *why, uid_t uid, const char *path, void *ctx);
 json_t *hb_approver_health(struct hb_approver *a);
 int hb_console_parse(const struct hb_config *config, struct hb_console_user *users, size_t *count,
@@ -81,9 +82,11 @@ bool hb_secret_ok(struct hb_approver *a, struct hb_request *req);
 /* requests.c */
 void hb_route_request(struct hb_request *req, void *ctx);
 /* May this user decide about that request? Policy as it is now. */
-int hb_may_decide(struct hb_approver *a, const struct hb_ask *ask, const char *user_id, struct hb_error *err);
+int hb_may_decide(struct hb_approver *a, const struct hb_ask *ask, const char *user_id,
+		  struct hb_error *err);
 /* Users who must be asked. Returns how many. */
-size_t hb_recipients(struct hb_approver *a, const struct hb_ask *ask, char (*users)[24], size_t max);
+size_t hb_recipients(struct hb_approver *a, const struct hb_ask *ask, char (*users)[24],
+		     size_t max);
 
 /* console.c */
 void hb_route_console_pending(struct hb_request *req, void *ctx);

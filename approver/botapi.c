@@ -1,4 +1,5 @@
-/* libcurl's multi interface on libevent: curl says which sockets and when, the loop says what happened. */
+/* libcurl's multi interface on libevent: curl says which sockets and when, the loop says what
+ * happened. */
 #include "approver/botapi.h"
 
 #include <curl/curl.h>
@@ -33,9 +34,9 @@ struct hb_bot {
 	CURLM *multi;
 	struct event *timer;
 	char *api_base, *ca_file;
-	char *token;    /* sodium_malloc'ed, or NULL */
+	char *token;	/* sodium_malloc'ed, or NULL */
 	char *previous; /* calls made with it may still be answered */
-	LIST_HEAD(, hb_bot_call) calls;
+	LIST_HEAD(hb_bot_call_list, hb_bot_call) calls;
 };
 
 static void
@@ -61,13 +62,14 @@ finished(struct hb_bot_call *c, CURLcode code)
 
 	if (code == CURLE_OK) {
 		curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &http);
-		hb_bot_read_reply((int)http, c->reply.data ? c->reply.data : "", c->reply.len, c->bot->token, &reply,
-				  &parsed);
+		hb_bot_read_reply((int)http, c->reply.data ? c->reply.data : "", c->reply.len,
+				  c->bot->token, &reply, &parsed);
 		if (c->bot->previous) {
 			char once[sizeof(reply.description)];
 
 			memcpy(once, reply.description, sizeof(once));
-			hb_bot_scrub(once, c->bot->previous, reply.description, sizeof(reply.description));
+			hb_bot_scrub(once, c->bot->previous, reply.description,
+				     sizeof(reply.description));
 		}
 	} else {
 		snprintf(reply.description, sizeof(reply.description), "%s",
@@ -100,8 +102,10 @@ socket_ready(evutil_socket_t fd, short what, void *arg)
 	struct hb_bot *bot = arg;
 	int running;
 
-	curl_multi_socket_action(bot->multi, fd, (what & EV_READ ? CURL_CSELECT_IN : 0) |
-				 (what & EV_WRITE ? CURL_CSELECT_OUT : 0), &running);
+	curl_multi_socket_action(bot->multi, fd,
+				 (what & EV_READ ? CURL_CSELECT_IN : 0) |
+					 (what & EV_WRITE ? CURL_CSELECT_OUT : 0),
+				 &running);
 	reap(bot);
 }
 
@@ -184,23 +188,28 @@ hb_bot_check_base(const char *api_base, struct hb_error *err)
 {
 	CURLU *u = curl_url();
 	char *scheme = NULL, *host = NULL, *extra = NULL;
-	static const CURLUPart forbidden[] = {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_QUERY, CURLUPART_FRAGMENT};
+	static const CURLUPart forbidden[] = {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_QUERY,
+					      CURLUPART_FRAGMENT};
 	int rc = 0;
 
 	if (curl_url_set(u, CURLUPART_URL, api_base, 0) != CURLUE_OK ||
 	    curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
 	    curl_url_get(u, CURLUPART_HOST, &host, 0) != CURLUE_OK) {
-		rc = hb_fail(err, "config_api_base", "approver.api_base is not an address like https://api.telegram.org");
+		rc = hb_fail(err, "config_api_base",
+			     "approver.api_base is not an address like https://api.telegram.org");
 		goto out;
 	}
 	for (size_t i = 0; i < sizeof(forbidden) / sizeof(forbidden[0]) && rc == 0; i++) {
 		if (curl_url_get(u, forbidden[i], &extra, 0) == CURLUE_OK)
-			rc = hb_fail(err, "config_api_base", "approver.api_base may hold no user, query or fragment");
+			rc = hb_fail(err, "config_api_base",
+				     "approver.api_base may hold no user, query or fragment");
 		curl_free(extra);
 		extra = NULL;
 	}
-	if (rc == 0 && strcmp(scheme, "https") != 0 && !(strcmp(scheme, "http") == 0 && loopback_host(host)))
-		rc = hb_fail(err, "config_api_base", "approver.api_base must be https (http only to a loopback address)");
+	if (rc == 0 && strcmp(scheme, "https") != 0 &&
+	    !(strcmp(scheme, "http") == 0 && loopback_host(host)))
+		rc = hb_fail(err, "config_api_base",
+			     "approver.api_base must be https (http only to a loopback address)");
 out:
 	curl_free(scheme);
 	curl_free(host);
@@ -262,7 +271,8 @@ hb_bot_token_ok(const char *token)
 
 	if (digits < 1 || token[digits] != ':')
 		return false;
-	return strlen(rest) >= 20 && strspn(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") ==
+	return strlen(rest) >= 20 &&
+	       strspn(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") ==
 		       strlen(rest);
 }
 
@@ -287,7 +297,8 @@ set_options(struct hb_bot_call *c, int timeout_ms)
 	CURL *e = c->easy;
 
 	curl_easy_setopt(e, CURLOPT_PRIVATE, c);
-	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, strncmp(bot->api_base, "http:", 5) == 0 ? "http" : "https");
+	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR,
+			 strncmp(bot->api_base, "http:", 5) == 0 ? "http" : "https");
 	curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L);
 	curl_easy_setopt(e, CURLOPT_PROXY, "");
 	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
@@ -307,7 +318,8 @@ set_options(struct hb_bot_call *c, int timeout_ms)
 }
 
 struct hb_bot_call *
-hb_bot_call(struct hb_bot *bot, const char *method, json_t *params, int timeout_ms, hb_bot_done done, void *arg)
+hb_bot_call(struct hb_bot *bot, const char *method, json_t *params, int timeout_ms,
+	    hb_bot_done done, void *arg)
 {
 	struct hb_bot_call *c = hb_calloc(1, sizeof(*c));
 	struct hb_buf url = HB_BUF_INIT;
@@ -321,7 +333,8 @@ hb_bot_call(struct hb_bot *bot, const char *method, json_t *params, int timeout_
 	if (!c->easy || !c->body)
 		abort();
 	/* No "Expect: 100-continue": it costs a second with servers that don't know it. */
-	c->headers = curl_slist_append(curl_slist_append(NULL, "Content-Type: application/json"), "Expect:");
+	c->headers = curl_slist_append(curl_slist_append(NULL, "Content-Type: application/json"),
+				       "Expect:");
 	set_options(c, timeout_ms);
 	hb_buf_printf(&url, "%s/bot%s/%s", bot->api_base, bot->token ? bot->token : "", method);
 	curl_easy_setopt(c->easy, CURLOPT_URL, url.data);

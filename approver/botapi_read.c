@@ -24,7 +24,8 @@ secret_at(const char *p, const char *secret)
 		if (p[0] != '%' || !p[1] || !p[2])
 			return 0;
 		memcpy(hex, p + 1, 2);
-		if (strspn(hex, "0123456789abcdefABCDEF") != 2 || (char)strtol(hex, NULL, 16) != *secret)
+		if (strspn(hex, "0123456789abcdefABCDEF") != 2 ||
+		    strtol(hex, NULL, 16) != (unsigned char)*secret)
 			return 0;
 		p += 3;
 	}
@@ -34,7 +35,8 @@ secret_at(const char *p, const char *secret)
 void
 hb_bot_scrub(const char *text, const char *token, char *out, size_t size)
 {
-	const char *secret = token ? strchr(token, ':') : NULL; /* the part after the bot's id is the secret */
+	const char *secret =
+		token ? strchr(token, ':') : NULL; /* the part after the bot's id is the secret */
 	size_t n = 0, hit;
 
 	secret = secret ? secret + 1 : NULL;
@@ -50,7 +52,8 @@ hb_bot_scrub(const char *text, const char *token, char *out, size_t size)
 		text++;
 	}
 	/* Never end inside a character. */
-	while (n > 0 && ((unsigned char)*text & 0xC0) == 0x80 && ((unsigned char)out[n - 1] & 0x80)) {
+	while (n > 0 && ((unsigned char)*text & 0xC0) == 0x80 &&
+	       ((unsigned char)out[n - 1] & 0x80)) {
 		bool lead = ((unsigned char)out[n - 1] & 0xC0) == 0xC0;
 
 		n--;
@@ -61,8 +64,8 @@ hb_bot_scrub(const char *text, const char *token, char *out, size_t size)
 }
 
 void
-hb_bot_read_reply(int http, const char *text, size_t len, const char *token, struct hb_bot_reply *reply,
-		  json_t **parsed)
+hb_bot_read_reply(int http, const char *text, size_t len, const char *token,
+		  struct hb_bot_reply *reply, json_t **parsed)
 {
 	json_t *root;
 	long long after;
@@ -72,14 +75,17 @@ hb_bot_read_reply(int http, const char *text, size_t len, const char *token, str
 	reply->error_code = http;
 	*parsed = NULL;
 	if (http >= 300 && http < 400) {
-		snprintf(reply->description, sizeof(reply->description), "redirected, which is not followed");
+		snprintf(reply->description, sizeof(reply->description),
+			 "redirected, which is not followed");
 		return;
 	}
 	root = hb_json_parse_foreign(text, len, NULL);
 	if (!json_is_object(root)) {
 		json_decref(root);
-		snprintf(reply->description, sizeof(reply->description), "status %d with no readable answer", http);
-		/* A 200 that can't be read says as little as none: the call may have been carried out. */
+		snprintf(reply->description, sizeof(reply->description),
+			 "status %d with no readable answer", http);
+		/* A 200 that can't be read says as little as none: the call may have been carried
+		 * out. */
 		if (http == 200)
 			reply->http = reply->error_code = 0;
 		return;
@@ -88,7 +94,8 @@ hb_bot_read_reply(int http, const char *text, size_t len, const char *token, str
 	reply->ok = http / 100 == 2 && json_is_true(json_object_get(root, "ok"));
 	if (!reply->ok)
 		reply->error_code = (int)hb_json_int(root, "error_code", http);
-	hb_bot_scrub(hb_json_text(root, "description", ""), token, reply->description, sizeof(reply->description));
+	hb_bot_scrub(hb_json_text(root, "description", ""), token, reply->description,
+		     sizeof(reply->description));
 	after = hb_json_int(json_object_get(root, "parameters"), "retry_after", 0);
 	reply->retry_after = after < 0 ? 0 : after > RETRY_AFTER_MAX ? RETRY_AFTER_MAX : (int)after;
 	reply->result = json_object_get(root, "result");
@@ -106,7 +113,8 @@ bool
 hb_update_tap(const json_t *update, struct hb_tap *out)
 {
 	json_t *query = json_object_get(update, "callback_query");
-	json_t *message = json_object_get(query, "message"), *chat = json_object_get(message, "chat");
+	json_t *message = json_object_get(query, "message"),
+	       *chat = json_object_get(message, "chat");
 	const char *data = hb_json_text(query, "data", ""), *id = hb_json_text(query, "id", "");
 
 	memset(out, 0, sizeof(*out));
@@ -124,13 +132,15 @@ hb_update_tap(const json_t *update, struct hb_tap *out)
 }
 
 bool
-hb_message_faithful(const json_t *message, const char *text, const char *user_id, int64_t *message_id)
+hb_message_faithful(const json_t *message, const char *text, const char *user_id,
+		    int64_t *message_id)
 {
 	json_t *chat = json_object_get(message, "chat");
 	char id[32];
 
 	*message_id = hb_json_int(message, "message_id", 0);
 	snprintf(id, sizeof(id), "%lld", hb_json_int(chat, "id", 0));
-	return *message_id > 0 && strcmp(id, user_id) == 0 && strcmp(hb_json_text(chat, "type", ""), "private") == 0 &&
+	return *message_id > 0 && strcmp(id, user_id) == 0 &&
+	       strcmp(hb_json_text(chat, "type", ""), "private") == 0 &&
 	       strcmp(hb_json_text(message, "text", ""), text) == 0;
 }

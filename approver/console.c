@@ -1,7 +1,8 @@
 /*
- * The console channel: a listed Unix user decides in a terminal. The kernel says who calls (SO_PEERCRED), the
- * configuration says which user id that is, and the live policy must allow that user like any other. The caller
- * names the digest of what it read, so that nothing else can be decided by mistake.
+ * The console channel: a listed Unix user decides in a terminal. The kernel says who calls
+ * (SO_PEERCRED), the configuration says which user id that is, and the live policy must allow that
+ * user like any other. The caller names the digest of what it read, so that nothing else can be
+ * decided by mistake.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,27 +14,34 @@
 #include "common/log.h"
 
 int
-hb_console_parse(const struct hb_config *config, struct hb_console_user *users, size_t *count, struct hb_error *err)
+hb_console_parse(const struct hb_config *config, struct hb_console_user *users, size_t *count,
+		 struct hb_error *err)
 {
 	const char **items;
 	size_t n = hb_config_list(config, "approver.console_approvers", &items), digits;
 
 	if (n > HB_CONSOLE_MAX)
-		return hb_fail(err, "config_console", "approver.console_approvers has more than %d entries",
+		return hb_fail(err, "config_console",
+			       "approver.console_approvers has more than %d entries",
 			       HB_CONSOLE_MAX);
 	for (size_t i = 0; i < n; i++) {
 		const char *equals = strchr(items[i], '=');
 
 		digits = equals ? strspn(equals + 1, "0123456789") : 0;
-		if (digits < 1 || digits > 20 || equals[1 + digits] || (digits > 1 && equals[1] == '0') ||
-		    strspn(items[i], "0123456789") != (size_t)(equals - items[i]) || equals == items[i])
-			return hb_fail(err, "config_console", "approver.console_approvers: \"%s\" is not UID=USER_ID", items[i]);
+		if (digits < 1 || digits > 20 || equals[1 + digits] ||
+		    (digits > 1 && equals[1] == '0') ||
+		    strspn(items[i], "0123456789") != (size_t)(equals - items[i]) ||
+		    equals == items[i])
+			return hb_fail(err, "config_console",
+				       "approver.console_approvers: \"%s\" is not UID=USER_ID",
+				       items[i]);
 		users[i].uid = (uid_t)strtoul(items[i], NULL, 10);
 		memset(users[i].user_id, 0, sizeof(users[i].user_id));
 		memcpy(users[i].user_id, equals + 1, digits);
 		for (size_t k = 0; k < i; k++)
 			if (users[k].uid == users[i].uid)
-				return hb_fail(err, "config_console", "approver.console_approvers names uid %u twice",
+				return hb_fail(err, "config_console",
+					       "approver.console_approvers names uid %u twice",
 					       (unsigned)users[i].uid);
 	}
 	*count = n;
@@ -67,7 +75,8 @@ describe(struct hb_approver *a, const char *id)
 	json_t *o, *approved;
 	size_t n;
 
-	if (hb_ask_find(a->decisions, id, &ask, NULL) < 0 || ask.state != HB_ASK_PENDING || ask.expires_at <= hb_now())
+	if (hb_ask_find(a->decisions, id, &ask, NULL) < 0 || ask.state != HB_ASK_PENDING ||
+	    ask.expires_at <= hb_now())
 		return NULL;
 	summary = hb_ask_summary(a->decisions, id, NULL);
 	if (!summary)
@@ -76,11 +85,12 @@ describe(struct hb_approver *a, const char *id)
 	approved = json_array();
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(approved, json_string(users[i]));
-	o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:o}", "operation_id", ask.id, "feature",
-		      ask.feature, "action", ask.action, "digest", ask.digest, "summary", summary, "user_id",
-		      ask.user_id, "session", ask.session, "generation", (json_int_t)ask.generation, "created_at",
-		      (json_int_t)ask.created_at, "expires_at", (json_int_t)ask.expires_at, "quorum", ask.quorum,
-		      "approved_by", approved);
+	o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:i, s:o}",
+		      "operation_id", ask.id, "feature", ask.feature, "action", ask.action,
+		      "digest", ask.digest, "summary", summary, "user_id", ask.user_id, "session",
+		      ask.session, "generation", (json_int_t)ask.generation, "created_at",
+		      (json_int_t)ask.created_at, "expires_at", (json_int_t)ask.expires_at,
+		      "quorum", ask.quorum, "approved_by", approved);
 	free(summary);
 	return o;
 }
@@ -100,7 +110,8 @@ hb_route_console_pending(struct hb_request *req, void *ctx)
 		o = describe(a, only);
 		if (o)
 			json_array_append_new(list, o);
-	} else if (hb_ask_ids(a->decisions, HB_A_PENDING, hb_now(), HB_CONSOLE_LIST_MAX, &ids, &count, &err) < 0) {
+	} else if (hb_ask_ids(a->decisions, HB_A_PENDING, hb_now(), HB_CONSOLE_LIST_MAX, &ids,
+			      &count, &err) < 0) {
 		json_decref(list);
 		hb_refuse(req, &err);
 		return;
@@ -111,8 +122,9 @@ hb_route_console_pending(struct hb_request *req, void *ctx)
 			json_array_append_new(list, o);
 	}
 	free(ids);
-	hb_reply_json(req, 200, json_pack("{s:s, s:o, s:I}", "status", "ok", "pending", list, "pending_count",
-					  (json_int_t)hb_ask_pending(a->decisions)));
+	hb_reply_json(req, 200,
+		      json_pack("{s:s, s:o, s:I}", "status", "ok", "pending", list, "pending_count",
+				(json_int_t)hb_ask_pending(a->decisions)));
 }
 
 struct decide_in {
@@ -120,9 +132,11 @@ struct decide_in {
 };
 
 static const struct hb_field decide_fields[] = {
-	{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct decide_in, operation_id), 32, 32},
+	{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct decide_in, operation_id),
+	 32, 32},
 	{"decision", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct decide_in, decision), 1, 16},
-	{"digest", HB_FIELD_TEXT, HB_FIELD_REQUIRED | HB_FIELD_HEX64, offsetof(struct decide_in, digest), 64, 64},
+	{"digest", HB_FIELD_TEXT, HB_FIELD_REQUIRED | HB_FIELD_HEX64,
+	 offsetof(struct decide_in, digest), 64, 64},
 };
 
 static int
@@ -136,8 +150,10 @@ decide(struct hb_approver *a, const char *user, const struct decide_in *in, stru
 	if (hb_ask_find(a->decisions, in->operation_id, &ask, err) < 0)
 		return -1;
 	if (strcmp(ask.digest, in->digest) != 0)
-		return hb_fail(err, "digest_mismatch", "this is not the digest of operation %s: read it again before you decide",
-			       ask.id);
+		return hb_fail(
+			err, "digest_mismatch",
+			"this is not the digest of operation %s: read it again before you decide",
+			ask.id);
 	if (ask.state == HB_ASK_PENDING && hb_may_decide(a, &ask, user, err) < 0)
 		return -1;
 	return hb_decide(a->decisions, ask.id, user, approve, "console", hb_now(), NULL, &ask, err);
@@ -153,20 +169,25 @@ hb_route_console_decide(struct hb_request *req, void *ctx)
 	struct hb_ask ask = {0};
 
 	if (!user) {
-		hb_access_refused("not_a_console_approver", hb_request_uid(req), hb_request_path(req), a);
-		hb_fail(&err, "not_a_console_approver", "uid %u is not listed in [approver] console_approvers",
+		hb_access_refused("not_a_console_approver", hb_request_uid(req),
+				  hb_request_path(req), a);
+		hb_fail(&err, "not_a_console_approver",
+			"uid %u is not listed in [approver] console_approvers",
 			(unsigned)hb_request_uid(req));
 		hb_refuse(req, &err);
 		return;
 	}
-	if (hb_fields_decode(hb_request_json(req), decide_fields, 3, &in, &err) == 0 && decide(a, user, &in, &err) == 0) {
-		hb_log(HB_LOG_INFO, "decided", "operation", in.operation_id, "decision", in.decision, "user", user,
-		       "channel", "console", NULL);
-		hb_reply_json(req, 200, json_pack("{s:s, s:s}", "status", "ok", "decision", in.decision));
+	if (hb_fields_decode(hb_request_json(req), decide_fields, 3, &in, &err) == 0 &&
+	    decide(a, user, &in, &err) == 0) {
+		hb_log(HB_LOG_INFO, "decided", "operation", in.operation_id, "decision",
+		       in.decision, "user", user, "channel", "console", NULL);
+		hb_reply_json(req, 200,
+			      json_pack("{s:s, s:s}", "status", "ok", "decision", in.decision));
 		hb_grants_tick(a);
 		return;
 	}
-	hb_log(HB_LOG_WARN, "decision_refused", "code", err.code, "user", user, "error", err.message, NULL);
+	hb_log(HB_LOG_WARN, "decision_refused", "code", err.code, "user", user, "error",
+	       err.message, NULL);
 	if (in.operation_id && hb_ask_find(a->decisions, in.operation_id, &ask, NULL) == 0)
 		hb_approver_audit(a, "decision", "refused", &ask, "why", err.code, NULL);
 	hb_refuse(req, &err);

@@ -1,8 +1,10 @@
 /*
- * The approver's memory: what was asked, which messages show it, who decided what, and the grants made of it.
+ * The approver's memory: what was asked, which messages show it, who decided what, and the grants
+ * made of it.
  *
- * SQLite. A decision is one transaction together with the update offset it came from, synchronous=FULL, so that an
- * update delivered twice finds the decision already made. Rows of requests alone are NORMAL: the broker asks again.
+ * SQLite. A decision is one transaction together with the update offset it came from,
+ * synchronous=FULL, so that an update delivered twice finds the decision already made. Rows of
+ * requests alone are NORMAL: the broker asks again.
  */
 #ifndef HB_APPROVER_DECISIONS_H
 #define HB_APPROVER_DECISIONS_H
@@ -20,7 +22,7 @@ enum hb_ask_state {
 	HB_ASK_DENIED,
 	HB_ASK_EXPIRED,
 	HB_ASK_WITHDRAWN, /* by the broker */
-	HB_ASK_REVOKED,   /* the policy changed */
+	HB_ASK_REVOKED,	  /* the policy changed */
 	HB_ASK_NOT_SHOWN  /* could not be shown to those who must see it */
 };
 
@@ -43,9 +45,9 @@ struct hb_ask {
 
 enum hb_message_state {
 	HB_MSG_SENDING, /* an answer to sendMessage is awaited */
-	HB_MSG_SENT,    /* there, without buttons */
-	HB_MSG_SHOWN,   /* there, equal to what was sent, with buttons: taps count */
-	HB_MSG_VOID     /* its token counts no more */
+	HB_MSG_SENT,	/* there, without buttons */
+	HB_MSG_SHOWN,	/* there, equal to what was sent, with buttons: taps count */
+	HB_MSG_VOID	/* its token counts no more */
 };
 
 struct hb_message {
@@ -65,17 +67,19 @@ const char *hb_ask_state_name(enum hb_ask_state s);
 int hb_decisions_open(const char *path, struct hb_decisions **out, struct hb_error *err);
 void hb_decisions_close(struct hb_decisions *d);
 
-int hb_ask_insert(struct hb_decisions *d, const struct hb_ask *ask, const char *summary, struct hb_error *err);
+int hb_ask_insert(struct hb_decisions *d, const struct hb_ask *ask, const char *summary,
+		  struct hb_error *err);
 /* Code unknown_operation. */
 int hb_ask_find(struct hb_decisions *d, const char *id, struct hb_ask *ask, struct hb_error *err);
 /* Caller frees; NULL with err. */
 char *hb_ask_summary(struct hb_decisions *d, const char *id, struct hb_error *err);
 char *hb_ask_envelope(struct hb_decisions *d, const char *id, struct hb_error *err);
-int hb_ask_ids(struct hb_decisions *d, enum hb_ask_query query, int64_t arg, size_t limit, char (**ids)[HB_OP_ID],
-	       size_t *count, struct hb_error *err);
+int hb_ask_ids(struct hb_decisions *d, enum hb_ask_query query, int64_t arg, size_t limit,
+	       char (**ids)[HB_OP_ID], size_t *count, struct hb_error *err);
 int64_t hb_ask_pending(const struct hb_decisions *d);
 
-/* From pending to a closed state without a decision; all its messages are due for an edit. Code request_closed. */
+/* From pending to a closed state without a decision; all its messages are due for an edit. Code
+ * request_closed. */
 int hb_ask_close(struct hb_decisions *d, const char *id, enum hb_ask_state state, const char *note,
 		 struct hb_error *err);
 /* What became of it; messages are due for an edit. */
@@ -88,33 +92,44 @@ struct hb_update_mark {
 };
 
 /*
- * One person's word, once: in one durable transaction the word, the state it leads to (quorum reached, or vetoed), and
- * the update offset. ask is filled in with the row afterwards. Codes: unknown_operation, request_closed (it was
- * decided, expired, withdrawn; ask says which), already_decided (this user).
+ * One person's word, once: in one durable transaction the word, the state it leads to (quorum
+ * reached, or vetoed), and the update offset. ask is filled in with the row afterwards. Codes:
+ * unknown_operation, request_closed (it was decided, expired, withdrawn; ask says which),
+ * already_decided (this user).
  */
-int hb_decide(struct hb_decisions *d, const char *id, const char *user_id, bool approve, const char *channel,
-	      int64_t now, const struct hb_update_mark *mark, struct hb_ask *ask, struct hb_error *err);
+int hb_decide(struct hb_decisions *d, const char *id, const char *user_id, bool approve,
+	      const char *channel, int64_t now, const struct hb_update_mark *mark,
+	      struct hb_ask *ask, struct hb_error *err);
 /* User ids who said so, in order. */
-size_t hb_decided_by(struct hb_decisions *d, const char *id, bool approve, char (*users)[24], size_t max);
+size_t hb_decided_by(struct hb_decisions *d, const char *id, bool approve, char (*users)[24],
+		     size_t max);
 
-int hb_ask_signed(struct hb_decisions *d, const char *id, const char *envelope, struct hb_error *err);
-int hb_ask_delivery(struct hb_decisions *d, const char *id, enum hb_delivery delivery, struct hb_error *err);
+int hb_ask_signed(struct hb_decisions *d, const char *id, const char *envelope,
+		  struct hb_error *err);
+int hb_ask_delivery(struct hb_decisions *d, const char *id, enum hb_delivery delivery,
+		    struct hb_error *err);
 
 /* Messages */
-int hb_message_insert(struct hb_decisions *d, struct hb_message *m, struct hb_error *err); /* sets n */
+int hb_message_insert(struct hb_decisions *d, struct hb_message *m,
+		      struct hb_error *err); /* sets n */
 int hb_message_save(struct hb_decisions *d, const struct hb_message *m, struct hb_error *err);
-int hb_message_by_token(struct hb_decisions *d, const char *token, struct hb_message *m, struct hb_error *err);
+int hb_message_by_token(struct hb_decisions *d, const char *token, struct hb_message *m,
+			struct hb_error *err);
 /* The one that is shown for this operation to this user by this bot; 1 found, 0 none, -1. */
 int hb_message_shown(struct hb_decisions *d, const char *id, const char *user_id, const char *bot,
 		     struct hb_message *m, struct hb_error *err);
 /* Next message of this bot that has an edit due, after row `after`; 1, 0, -1. */
-int hb_message_due(struct hb_decisions *d, const char *bot, int64_t after, struct hb_message *m, struct hb_error *err);
-/* At the start: what was half sent can't be believed. Every token of another bot token dies as well. */
+int hb_message_due(struct hb_decisions *d, const char *bot, int64_t after, struct hb_message *m,
+		   struct hb_error *err);
+/* At the start: what was half sent can't be believed. Every token of another bot token dies as
+ * well. */
 int hb_messages_void(struct hb_decisions *d, const char *bot, struct hb_error *err);
 
 /* Update offset of a bot: next update to ask for (0: none yet), and when the last one came. */
-int hb_offset_get(struct hb_decisions *d, const char *bot, int64_t *next, int64_t *seen_at, struct hb_error *err);
-int hb_offset_set(struct hb_decisions *d, const struct hb_update_mark *mark, int64_t now, struct hb_error *err);
+int hb_offset_get(struct hb_decisions *d, const char *bot, int64_t *next, int64_t *seen_at,
+		  struct hb_error *err);
+int hb_offset_set(struct hb_decisions *d, const struct hb_update_mark *mark, int64_t now,
+		  struct hb_error *err);
 
 int hb_decisions_see_generation(struct hb_decisions *d, int64_t generation, struct hb_error *err);
 /* Closed requests older than `before` go, with their messages. */

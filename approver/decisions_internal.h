@@ -16,6 +16,7 @@ struct hb_decisions {
 int hb_decisions_durable(struct hb_decisions *d, bool full, struct hb_error *err);
 void hb_column_copy(sqlite3_stmt *st, int i, char *out, size_t size);
 /* The offset, within whatever transaction is open. */
-int hb_offset_write(struct hb_decisions *d, const struct hb_update_mark *mark, int64_t now, struct hb_error *err);
+int hb_offset_write(struct hb_decisions *d, const struct hb_update_mark *mark, int64_t now,
+		    struct hb_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Messages are kept true: what became of a request is written under it, and its buttons go. Due edits are marked in the
- * database, so none is forgotten by a restart or a rate limit; they go out one after the other.
+ * Messages are kept true: what became of a request is written under it, and its buttons go. Due
+ * edits are marked in the database, so none is forgotten by a restart or a rate limit; they go out
+ * one after the other.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,8 @@ names(struct hb_approver *a, const struct hb_ask *ask, bool approve, struct hb_b
 }
 
 void
-hb_status_line(struct hb_approver *a, const struct hb_ask *ask, const struct hb_message *m, struct hb_buf *out)
+hb_status_line(struct hb_approver *a, const struct hb_ask *ask, const struct hb_message *m,
+	       struct hb_buf *out)
 {
 	char when[21];
 	char users[16][24];
@@ -37,8 +39,8 @@ hb_status_line(struct hb_approver *a, const struct hb_ask *ask, const struct hb_
 	}
 	switch (ask->state) {
 	case HB_ASK_PENDING:
-		hb_buf_printf(out, "%zu of %d approvals so far.", hb_decided_by(a->decisions, ask->id, true, users, 16),
-			      ask->quorum);
+		hb_buf_printf(out, "%zu of %d approvals so far.",
+			      hb_decided_by(a->decisions, ask->id, true, users, 16), ask->quorum);
 		return;
 	case HB_ASK_APPROVED:
 		hb_buf_adds(out, "APPROVED by ");
@@ -69,14 +71,16 @@ hb_status_line(struct hb_approver *a, const struct hb_ask *ask, const struct hb_
 	hb_buf_printf(out, "\nAudit record %lld, head %.12s", (long long)head.seq, head.hash);
 }
 
-/* Everything the status line depends on, so that a change while an edit was on its way is noticed. */
+/* Everything the status line depends on, so that a change while an edit was on its way is noticed.
+ */
 static void
-version(struct hb_approver *a, const struct hb_ask *ask, const struct hb_message *m, char *out, size_t size)
+version(struct hb_approver *a, const struct hb_ask *ask, const struct hb_message *m, char *out,
+	size_t size)
 {
 	char users[16][24];
 
-	snprintf(out, size, "%d %d %zu %s", ask->state, m->state, hb_decided_by(a->decisions, ask->id, true, users, 16),
-		 ask->note);
+	snprintf(out, size, "%d %d %zu %s", ask->state, m->state,
+		 hb_decided_by(a->decisions, ask->id, true, users, 16), ask->note);
 }
 
 static json_t *
@@ -86,14 +90,16 @@ edit_params(struct hb_telegram *t, const struct hb_message *m)
 	struct hb_ask ask;
 	json_t *params;
 
-	if (hb_ask_find(t->a->decisions, m->id, &ask, NULL) < 0 || hb_message_text(t->a, &ask, &full, NULL) < 0) {
+	if (hb_ask_find(t->a->decisions, m->id, &ask, NULL) < 0 ||
+	    hb_message_text(t->a, &ask, &full, NULL) < 0) {
 		hb_buf_free(&full);
 		return NULL;
 	}
 	hb_buf_adds(&full, "\n\n");
 	hb_status_line(t->a, &ask, m, &full);
-	params = json_pack("{s:s, s:I, s:s, s:{s:b}}", "chat_id", m->user_id, "message_id", (json_int_t)m->message_id,
-			   "text", full.data, "link_preview_options", "is_disabled", 1);
+	params = json_pack("{s:s, s:I, s:s, s:{s:b}}", "chat_id", m->user_id, "message_id",
+			   (json_int_t)m->message_id, "text", full.data, "link_preview_options",
+			   "is_disabled", 1);
 	/* Without markup the buttons go; they stay only while somebody else still has to decide. */
 	if (ask.state == HB_ASK_PENDING && m->state == HB_MSG_SHOWN)
 		json_object_set_new(params, "reply_markup", hb_buttons(m->token));
@@ -130,7 +136,8 @@ edited(const struct hb_bot_reply *r, void *arg)
 	}
 	t->edit_fails = 0;
 	if (!r->ok)
-		hb_log(HB_LOG_DEBUG, "edit_refused", "operation", m->id, "error", r->description, NULL);
+		hb_log(HB_LOG_DEBUG, "edit_refused", "operation", m->id, "error", r->description,
+		       NULL);
 	/* What is true may have changed again while this was on its way. */
 	if (hb_message_by_token(t->a->decisions, m->token, &now, NULL) == 1) {
 		if (hb_ask_find(t->a->decisions, now.id, &ask, NULL) == 0)
@@ -155,7 +162,8 @@ hb_telegram_edits(struct hb_telegram *t)
 	while (hb_message_due(t->a->decisions, t->fp, 0, &t->editing, NULL) == 1) {
 		params = edit_params(t, &t->editing);
 		if (params) {
-			t->edit = hb_bot_call(t->bot, "editMessageText", params, HB_CALL_MS, edited, t);
+			t->edit = hb_bot_call(t->bot, "editMessageText", params, HB_CALL_MS, edited,
+					      t);
 			return;
 		}
 		t->editing.edit_due = false; /* its request is gone */

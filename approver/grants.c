@@ -1,8 +1,9 @@
 /*
  * Grants: made from decisions that are on disk, and taken to the broker until it has them.
  *
- * Order: the decision's transaction; the audit record; the signature, stored; the delivery. A crash between any two of
- * them is taken up here, from the database. A grant's life counts from the decision, not from the signature.
+ * Order: the decision's transaction; the audit record; the signature, stored; the delivery. A crash
+ * between any two of them is taken up here, from the database. A grant's life counts from the
+ * decision, not from the signature.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,8 @@ fill(struct hb_approver *a, const struct hb_ask *ask, struct hb_grant *g)
 	memcpy(g->session, ask->session, sizeof(g->session));
 	g->generation = ask->generation;
 	g->approved = ask->state == HB_ASK_APPROVED;
-	g->user_count = hb_decided_by(a->decisions, ask->id, g->approved, g->user_ids, HB_GRANT_USERS_MAX);
+	g->user_count =
+		hb_decided_by(a->decisions, ask->id, g->approved, g->user_ids, HB_GRANT_USERS_MAX);
 	g->issued_at = g->not_before = ask->decided_at;
 	g->expires_at = ask->decided_at + a->grant_life;
 }
@@ -74,12 +76,15 @@ sign_one(struct hb_approver *a, const char *id)
 	if (hb_ask_find(a->decisions, id, &ask, &err) < 0)
 		return;
 	if (ask.decided_at + a->grant_life <= hb_now()) {
-		undeliverable(a, &ask, "grant_expired", "The decision came to nothing: the approver was down. Nothing was run.");
+		undeliverable(
+			a, &ask, "grant_expired",
+			"The decision came to nothing: the approver was down. Nothing was run.");
 		return;
 	}
 	fill(a, &ask, &g);
 	/* No record, no grant. It is tried again with the next tick. */
-	if (hb_approver_audit(a, "decision", g.approved ? "ok" : "denied", &ask, "by", g.user_ids[0], &err) < 0) {
+	if (hb_approver_audit(a, "decision", g.approved ? "ok" : "denied", &ask, "by",
+			      g.user_ids[0], &err) < 0) {
 		hb_log(HB_LOG_ERROR, "audit_failed", "operation", id, "error", err.message, NULL);
 		return;
 	}
@@ -87,10 +92,11 @@ sign_one(struct hb_approver *a, const char *id)
 	text = envelope ? json_dumps(envelope, JSON_COMPACT) : NULL;
 	json_decref(envelope);
 	if (!text || hb_ask_signed(a->decisions, id, text, &err) < 0)
-		hb_log(HB_LOG_ERROR, "grant_not_signed", "operation", id, "error", err.message, NULL);
+		hb_log(HB_LOG_ERROR, "grant_not_signed", "operation", id, "error", err.message,
+		       NULL);
 	else
-		hb_log(HB_LOG_INFO, "signed", "operation", id, "decision", g.approved ? "approved" : "denied", "grant",
-		       g.grant_id, NULL);
+		hb_log(HB_LOG_INFO, "signed", "operation", id, "decision",
+		       g.approved ? "approved" : "denied", "grant", g.grant_id, NULL);
 	free(text);
 }
 
@@ -124,12 +130,15 @@ delivered(int status, const json_t *body, const struct hb_error *reason, void *a
 	if (status == 0)
 		err = *reason;
 	if (status != 0 && for_good(err.code)) {
-		undeliverable(a, &ask, err.code, "The broker did not take the decision. Nothing was run.");
+		undeliverable(a, &ask, err.code,
+			      "The broker did not take the decision. Nothing was run.");
 		goto out;
 	}
 	a->delivery_fails++;
-	a->deliver_not_before = hb_now() + (a->delivery_fails < 4 ? 1 << (a->delivery_fails - 1) : BACKOFF_MAX_SECONDS);
-	hb_log(HB_LOG_WARN, "grant_not_delivered", "operation", p->id, "code", err.code, "error", err.message, NULL);
+	a->deliver_not_before = hb_now() + (a->delivery_fails < 4 ? 1 << (a->delivery_fails - 1)
+								  : BACKOFF_MAX_SECONDS);
+	hb_log(HB_LOG_WARN, "grant_not_delivered", "operation", p->id, "code", err.code, "error",
+	       err.message, NULL);
 out:
 	free(p);
 	hb_grants_tick(a);
@@ -138,8 +147,11 @@ out:
 static void
 deliver_one(struct hb_approver *a, const char *id)
 {
-	struct hb_call call = {.server = HB_PEER_BROKER, .method = "POST", .path = "/approval-grant",
-			       .timeout_ms = DELIVERY_TIMEOUT_MS, .on_done = delivered};
+	struct hb_call call = {.server = HB_PEER_BROKER,
+			       .method = "POST",
+			       .path = "/approval-grant",
+			       .timeout_ms = DELIVERY_TIMEOUT_MS,
+			       .on_done = delivered};
 	struct hb_ask ask;
 	struct parcel *p;
 	char *text, *slot;
@@ -148,7 +160,8 @@ deliver_one(struct hb_approver *a, const char *id)
 	if (hb_ask_find(a->decisions, id, &ask, NULL) < 0)
 		return;
 	if (ask.decided_at + a->grant_life <= hb_now()) {
-		undeliverable(a, &ask, "grant_expired", "The broker could not be reached in time. Nothing was run.");
+		undeliverable(a, &ask, "grant_expired",
+			      "The broker could not be reached in time. Nothing was run.");
 		return;
 	}
 	text = hb_ask_envelope(a->decisions, id, NULL);
@@ -159,7 +172,8 @@ deliver_one(struct hb_approver *a, const char *id)
 		json_decref(envelope);
 		return;
 	}
-	body = json_pack("{s:s, s:s, s:o}", "operation_id", id, "channel", ask.channel, "envelope", envelope);
+	body = json_pack("{s:s, s:s, s:o}", "operation_id", id, "channel", ask.channel, "envelope",
+			 envelope);
 	p = hb_calloc(1, sizeof(*p));
 	p->a = a;
 	memcpy(p->id, id, sizeof(p->id));

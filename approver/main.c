@@ -1,10 +1,11 @@
 /*
  * hermes-approver: a person decides here, and only here something is signed.
  *
- * Holds: the Ed25519 SIGNING key (locked memory), the bot token, the secret it shares with the broker, its database.
- * Never holds: the Docker socket, SSH profiles, the control secret, any power to act.
- * Called by: the broker, with requests; root and the uids of approver.console_approvers, to decide; admin and launcher
- * for health. Calls: the Telegram Bot API, and the broker to deliver grants.
+ * Holds: the Ed25519 SIGNING key (locked memory), the bot token, the secret it shares with the
+ * broker, its database. Never holds: the Docker socket, SSH profiles, the control secret, any power
+ * to act. Called by: the broker, with requests; root and the uids of approver.console_approvers, to
+ * decide; admin and launcher for health. Calls: the Telegram Bot API, and the broker to deliver
+ * grants.
  */
 #include <stdlib.h>
 
@@ -69,8 +70,10 @@ main(int argc, char **argv)
 {
 	struct hb_program program = {
 		.self = HB_PEER_APPROVER,
-		.usage = "Shows operations to a person, by Telegram or in a terminal, and signs what they decide.\n",
-		.server = {.routes = hb_approver_routes, .route_count = hb_approver_route_count,
+		.usage = "Shows operations to a person, by Telegram or in a terminal, and signs "
+			 "what they decide.\n",
+		.server = {.routes = hb_approver_routes,
+			   .route_count = hb_approver_route_count,
 			   .on_refused = hb_access_refused},
 		.open = open_approver,
 		.sandbox = sandbox,

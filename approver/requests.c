@@ -1,10 +1,11 @@
 /*
  * POST /request: the broker asks for a decision, and nothing of what it says is taken on trust.
  *
- * From the sealed request alone digest, summary and its digest are made again, with the library the executors use too.
- * A difference means that somebody wants a person to read one thing and sign another: it is refused and goes to the
- * audit chain as an alarm. Then policy, bounds and floor as they are now. Only then is anybody asked, and the broker
- * hears `pending` when enough of those who may decide have it before their eyes.
+ * From the sealed request alone digest, summary and its digest are made again, with the library the
+ * executors use too. A difference means that somebody wants a person to read one thing and sign
+ * another: it is refused and goes to the audit chain as an alarm. Then policy, bounds and floor as
+ * they are now. Only then is anybody asked, and the broker hears `pending` when enough of those who
+ * may decide have it before their eyes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,8 @@
 #include "policy/summary.h"
 
 struct request_in {
-	const char *target, *feature, *capability, *operation_id, *digest, *summary_digest, *user_id, *session;
+	const char *target, *feature, *capability, *operation_id, *digest, *summary_digest,
+		*user_id, *session;
 	json_t *request;
 	long long generation, expires_at;
 };
@@ -33,7 +35,8 @@ static const struct hb_field request_fields[] = {
 	{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED, AT(operation_id), 32, 32},
 	{"digest", HB_FIELD_TEXT, HB_FIELD_REQUIRED | HB_FIELD_HEX64, AT(digest), 64, 64},
 	{"request", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, AT(request), 0, 0},
-	{"summary_digest", HB_FIELD_TEXT, HB_FIELD_REQUIRED | HB_FIELD_HEX64, AT(summary_digest), 64, 64},
+	{"summary_digest", HB_FIELD_TEXT, HB_FIELD_REQUIRED | HB_FIELD_HEX64, AT(summary_digest),
+	 64, 64},
 	{"user_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED | HB_FIELD_DECIMAL, AT(user_id), 1, 20},
 	{"session", HB_FIELD_TEXT, HB_FIELD_REQUIRED, AT(session), 1, 127},
 	{"generation", HB_FIELD_INT, HB_FIELD_REQUIRED, AT(generation), 1, HB_JSON_INT_MAX},
@@ -45,9 +48,9 @@ struct asking {
 	struct hb_approver *a;
 	struct hb_request *req; /* NULL once the broker is gone */
 	struct hb_ask ask;
-	int outstanding, able;  /* messages on their way; people who can decide */
+	int outstanding, able; /* messages on their way; people who can decide */
 	bool starting;
-	struct hb_error first;  /* why somebody could not be reached */
+	struct hb_error first; /* why somebody could not be reached */
 };
 
 static void
@@ -72,14 +75,18 @@ hb_recipients(struct hb_approver *a, const struct hb_ask *ask, char (*users)[24]
 }
 
 int
-hb_may_decide(struct hb_approver *a, const struct hb_ask *ask, const char *user_id, struct hb_error *err)
+hb_may_decide(struct hb_approver *a, const struct hb_ask *ask, const char *user_id,
+	      struct hb_error *err)
 {
-	if (hb_approver_policy(a, err) < 0 || hb_policy_permits(&a->policy.live, ask->feature, user_id, err) < 0)
+	if (hb_approver_policy(a, err) < 0 ||
+	    hb_policy_permits(&a->policy.live, ask->feature, user_id, err) < 0)
 		return -1;
 	if (ask->generation != a->policy.live.generation)
-		return hb_fail(err, "policy_changed", "the policy changed after this was asked for");
+		return hb_fail(err, "policy_changed",
+			       "the policy changed after this was asked for");
 	if (ask->quorum <= 1 && strcmp(ask->user_id, user_id) != 0)
-		return hb_fail(err, "not_a_recipient", "this operation is for user %s to decide", ask->user_id);
+		return hb_fail(err, "not_a_recipient", "this operation is for user %s to decide",
+			       ask->user_id);
 	return 0;
 }
 
@@ -102,17 +109,22 @@ conclude(struct asking *k)
 		return;
 	if (k->able < k->ask.quorum) {
 		if (!*k->first.code)
-			hb_fail(&k->first, "no_channel", "nobody can be asked: no bot token is configured, and no console "
-				"approver is user %s (hermes.conf, [approver] console_approvers)", k->ask.user_id);
-		hb_log(HB_LOG_WARN, "not_shown", "operation", k->ask.id, "code", k->first.code, "error",
-		       k->first.message, NULL);
-		hb_ask_close(a->decisions, k->ask.id, HB_ASK_NOT_SHOWN, "It could not be shown.", NULL);
+			hb_fail(&k->first, "no_channel",
+				"nobody can be asked: no bot token is configured, and no console "
+				"approver is user %s (hermes.conf, [approver] console_approvers)",
+				k->ask.user_id);
+		hb_log(HB_LOG_WARN, "not_shown", "operation", k->ask.id, "code", k->first.code,
+		       "error", k->first.message, NULL);
+		hb_ask_close(a->decisions, k->ask.id, HB_ASK_NOT_SHOWN, "It could not be shown.",
+			     NULL);
 		if (k->req)
 			hb_refuse(k->req, &k->first);
 	} else if (k->req) {
-		/* It may have been closed meanwhile (withdrawn, policy); then saying pending would be wrong. */
+		/* It may have been closed meanwhile (withdrawn, policy); then saying pending would
+		 * be wrong. */
 		if (hb_ask_find(a->decisions, k->ask.id, &now, &k->first) < 0 ||
-		    (now.state != HB_ASK_PENDING && now.state != HB_ASK_APPROVED && now.state != HB_ASK_DENIED &&
+		    (now.state != HB_ASK_PENDING && now.state != HB_ASK_APPROVED &&
+		     now.state != HB_ASK_DENIED &&
 		     hb_fail(&k->first, "request_closed", "operation %s is %s already", now.id,
 			     hb_ask_state_name(now.state)) < 0))
 			hb_refuse(k->req, &k->first);
@@ -144,7 +156,8 @@ ask_people(struct asking *k)
 	k->starting = true;
 	for (size_t i = 0; i < n; i++) {
 		if (hb_console_can(k->a, users[i])) {
-			/* A terminal needs no message; the phone may have one as well, but nothing depends on it. */
+			/* A terminal needs no message; the phone may have one as well, but nothing
+			 * depends on it. */
 			k->able++;
 			if (hb_telegram_may_show(k->a->telegram, users[i]))
 				hb_telegram_show(k->a->telegram, &k->ask, users[i], NULL, NULL);
@@ -159,8 +172,8 @@ ask_people(struct asking *k)
 
 /* Nothing here uses what the broker derived, except to compare. */
 static int
-check(struct hb_approver *a, const struct request_in *in, struct hb_ask *ask, struct hb_buf *summary,
-      struct hb_error *err)
+check(struct hb_approver *a, const struct request_in *in, struct hb_ask *ask,
+      struct hb_buf *summary, struct hb_error *err)
 {
 	const char *feature = hb_feature_canonical(in->feature);
 	unsigned bit;
@@ -169,28 +182,35 @@ check(struct hb_approver *a, const struct request_in *in, struct hb_ask *ask, st
 	if (!feature || strcmp(feature, in->feature) != 0)
 		return hb_fail(err, "unknown_feature", "unknown feature");
 	if (strcmp(hb_feature_target(feature), in->target) != 0)
-		return hb_fail(err, "wrong_target", "feature %s is not carried out by %s", feature, in->target);
+		return hb_fail(err, "wrong_target", "feature %s is not carried out by %s", feature,
+			       in->target);
 	if (strspn(in->operation_id, "0123456789abcdef") != 32)
 		return hb_fail(err, "bad_type", "operation_id is 32 hex digits");
 	if (strlen(in->session) >= sizeof(ask->session))
-		return hb_fail(err, "out_of_range", "session is longer than %zu bytes", sizeof(ask->session) - 1);
+		return hb_fail(err, "out_of_range", "session is longer than %zu bytes",
+			       sizeof(ask->session) - 1);
 	if (in->expires_at <= now || in->expires_at > now + HB_REQUEST_LIFE_MAX)
-		return hb_fail(err, "out_of_range", "expires_at is past or too far ahead; are the clocks right?");
+		return hb_fail(err, "out_of_range",
+			       "expires_at is past or too far ahead; are the clocks right?");
 	if (hb_operation_check_sealed(feature, in->request, err) < 0 ||
 	    hb_operation_digest(feature, in->request, ask->digest, err) < 0 ||
 	    hb_summary(feature, in->request, summary, NULL, err) < 0)
 		return -1;
 	hb_summary_digest(summary, ask->summary_digest);
 	if (strcmp(ask->digest, in->digest) != 0)
-		return hb_fail(err, "digest_mismatch", "the digest that came with operation %s is not that of its request",
+		return hb_fail(err, "digest_mismatch",
+			       "the digest that came with operation %s is not that of its request",
 			       in->operation_id);
 	if (strcmp(ask->summary_digest, in->summary_digest) != 0)
-		return hb_fail(err, "summary_mismatch", "the broker's summary of operation %s differs from the approver's",
+		return hb_fail(err, "summary_mismatch",
+			       "the broker's summary of operation %s differs from the approver's",
 			       in->operation_id);
-	if (hb_approver_policy(a, err) < 0 || hb_policy_permits(&a->policy.live, feature, in->user_id, err) < 0)
+	if (hb_approver_policy(a, err) < 0 ||
+	    hb_policy_permits(&a->policy.live, feature, in->user_id, err) < 0)
 		return -1;
 	if (in->generation != a->policy.live.generation)
-		return hb_fail(err, "old_generation", "the request is of policy generation %lld and %lld is in force",
+		return hb_fail(err, "old_generation",
+			       "the request is of policy generation %lld and %lld is in force",
 			       in->generation, (long long)a->policy.live.generation);
 	if (hb_bounds_check(a->policy.bounds, feature, in->request, err) < 0 ||
 	    hb_floor_check(feature, in->request, err) < 0)
@@ -222,15 +242,18 @@ again(struct asking *k, struct hb_error *err)
 
 	if (hb_ask_find(k->a->decisions, k->ask.id, &old, NULL) < 0)
 		return 0;
-	if (strcmp(old.digest, k->ask.digest) != 0 || strcmp(old.capability, k->ask.capability) != 0 ||
+	if (strcmp(old.digest, k->ask.digest) != 0 ||
+	    strcmp(old.capability, k->ask.capability) != 0 ||
 	    strcmp(old.user_id, k->ask.user_id) != 0 || strcmp(old.session, k->ask.session) != 0)
-		return hb_fail(err, "request_differs", "operation %s was asked about before, and differently", old.id);
+		return hb_fail(err, "request_differs",
+			       "operation %s was asked about before, and differently", old.id);
 	if (old.state == HB_ASK_APPROVED || old.state == HB_ASK_DENIED) {
 		hb_grants_tick(k->a); /* the grant is on its way, or goes again */
 		return 1;
 	}
 	if (old.state != HB_ASK_PENDING)
-		return hb_fail(err, "request_closed", "operation %s is %s already", old.id, hb_ask_state_name(old.state));
+		return hb_fail(err, "request_closed", "operation %s is %s already", old.id,
+			       hb_ask_state_name(old.state));
 	k->ask = old;
 	return 1;
 }
@@ -239,14 +262,16 @@ static void
 alarm_if_forged(struct hb_approver *a, const struct request_in *in, const struct hb_error *err)
 {
 	struct hb_ask ask = {0};
-	bool forged = strcmp(err->code, "digest_mismatch") == 0 || strcmp(err->code, "summary_mismatch") == 0 ||
+	bool forged = strcmp(err->code, "digest_mismatch") == 0 ||
+		      strcmp(err->code, "summary_mismatch") == 0 ||
 		      strcmp(err->code, "request_differs") == 0;
 
 	if (!forged)
 		return;
 	copy(ask.id, sizeof(ask.id), in->operation_id);
 	copy(ask.digest, sizeof(ask.digest), in->digest);
-	hb_log(HB_LOG_ERROR, "alarm", "operation", ask.id, "code", err->code, "error", err->message, NULL);
+	hb_log(HB_LOG_ERROR, "alarm", "operation", ask.id, "code", err->code, "error", err->message,
+	       NULL);
 	hb_approver_audit(a, "alarm", "refused", &ask, "why", err->code, NULL);
 }
 
@@ -265,8 +290,8 @@ hb_route_request(struct hb_request *req, void *ctx)
 	k = hb_calloc(1, sizeof(*k));
 	k->a = a;
 	k->req = req;
-	if (hb_fields_decode(hb_request_json(req), request_fields, sizeof(request_fields) / sizeof(request_fields[0]),
-			     &in, &err) < 0 ||
+	if (hb_fields_decode(hb_request_json(req), request_fields,
+			     sizeof(request_fields) / sizeof(request_fields[0]), &in, &err) < 0 ||
 	    check(a, &in, &k->ask, &summary, &err) < 0)
 		goto refused;
 	known = again(k, &err);
@@ -282,7 +307,8 @@ hb_route_request(struct hb_request *req, void *ctx)
 	}
 	if (hb_ask_insert(a->decisions, &k->ask, summary.data, &err) < 0)
 		goto refused;
-	hb_log(HB_LOG_DEBUG, "asked", "operation", k->ask.id, "feature", k->ask.feature, "user", k->ask.user_id, NULL);
+	hb_log(HB_LOG_DEBUG, "asked", "operation", k->ask.id, "feature", k->ask.feature, "user",
+	       k->ask.user_id, NULL);
 	hb_buf_free(&summary);
 	hb_request_on_close(req, asking_gone, k);
 	ask_people(k);

@@ -1,4 +1,5 @@
-/* What may be called: one line a route. The broker proves itself by uid and secret, a person in a terminal by uid. */
+/* What may be called: one line a route. The broker proves itself by uid and secret, a person in a
+ * terminal by uid. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,11 +21,13 @@ hb_secret_ok(struct hb_approver *a, struct hb_request *req)
 	const char *given = hb_request_header(req, "X-Approval-Secret");
 	struct hb_error err;
 
-	if (hb_secret_watch(&a->secret, &err) == 0 && given && hb_secret_equal(&a->secret.secret, given))
+	if (hb_secret_watch(&a->secret, &err) == 0 && given &&
+	    hb_secret_equal(&a->secret.secret, given))
 		return true;
 	if (a->secret.loaded) {
 		hb_access_refused("wrong_secret", hb_request_uid(req), hb_request_path(req), a);
-		hb_fail(&err, "wrong_secret", "X-Approval-Secret is missing or wrong: approver/approval-secret and "
+		hb_fail(&err, "wrong_secret",
+			"X-Approval-Secret is missing or wrong: approver/approval-secret and "
 			"broker/approval-secret must be equal");
 	}
 	hb_reply_error(req, 401, &err);
@@ -36,7 +39,8 @@ struct withdraw_in {
 };
 
 static const struct hb_field withdraw_fields[] = {
-	{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct withdraw_in, operation_id), 32, 32},
+	{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED,
+	 offsetof(struct withdraw_in, operation_id), 32, 32},
 	{"reason", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct withdraw_in, reason), 1, 64},
 };
 
@@ -58,7 +62,8 @@ route_withdraw(struct hb_request *req, void *ctx)
 	}
 	expired = strcmp(in.reason, "expired") == 0;
 	snprintf(note, sizeof(note), expired ? "Nobody decided in time." : "It was %s.", in.reason);
-	if (hb_ask_close(a->decisions, in.operation_id, expired ? HB_ASK_EXPIRED : HB_ASK_WITHDRAWN, note, &err) < 0 &&
+	if (hb_ask_close(a->decisions, in.operation_id, expired ? HB_ASK_EXPIRED : HB_ASK_WITHDRAWN,
+			 note, &err) < 0 &&
 	    strcmp(err.code, "request_closed") != 0) {
 		hb_refuse(req, &err);
 		return;
@@ -73,11 +78,15 @@ struct outcome_in {
 };
 
 static const struct hb_field outcome_fields[] = {
-	{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct outcome_in, operation_id), 32, 32},
+	{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED,
+	 offsetof(struct outcome_in, operation_id), 32, 32},
 	{"state", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct outcome_in, state), 1, 32},
-	{"returncode", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct outcome_in, returncode), -256, 65535},
-	{"duration", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct outcome_in, duration), 0, HB_JSON_INT_MAX},
-	{"output_sha256", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct outcome_in, output_sha256), 0, 64},
+	{"returncode", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct outcome_in, returncode),
+	 -256, 65535},
+	{"duration", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct outcome_in, duration), 0,
+	 HB_JSON_INT_MAX},
+	{"output_sha256", HB_FIELD_TEXT, HB_FIELD_REQUIRED,
+	 offsetof(struct outcome_in, output_sha256), 0, 64},
 };
 
 static void
@@ -95,10 +104,12 @@ route_outcome(struct hb_request *req, void *ctx)
 		return;
 	}
 	if (strcmp(in.state, "succeeded") == 0 || strcmp(in.state, "failed") == 0)
-		snprintf(note, sizeof(note), "Ran: %s, exit code %lld, %lld s\nOutput SHA-256 %.64s", in.state, in.returncode,
-			 in.duration, in.output_sha256);
+		snprintf(note, sizeof(note),
+			 "Ran: %s, exit code %lld, %lld s\nOutput SHA-256 %.64s", in.state,
+			 in.returncode, in.duration, in.output_sha256);
 	else if (strcmp(in.state, "outcome_unknown") == 0)
-		snprintf(note, sizeof(note), "OUTCOME UNKNOWN: the executor stopped in between. It is not repeated.");
+		snprintf(note, sizeof(note),
+			 "OUTCOME UNKNOWN: the executor stopped in between. It is not repeated.");
 	else
 		snprintf(note, sizeof(note), "Not run: %.32s before it began.", in.state);
 	if (hb_ask_note(a->decisions, in.operation_id, note, &err) < 0) {

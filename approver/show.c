@@ -2,11 +2,12 @@
  * A request becomes a message with buttons, in three steps.
  *
  *   sendMessage             plain text, no buttons
- *   compare                 the text Telegram says it keeps is byte for byte what was sent, in that user's private chat
- *   editMessageReplyMarkup  only then the buttons
+ *   compare                 the text Telegram says it keeps is byte for byte what was sent, in that
+ * user's private chat editMessageReplyMarkup  only then the buttons
  *
- * Each message has its own random token, which the buttons carry. A sendMessage without an answer may have arrived: its
- * token is void and one more message is tried. Nothing here decides; a token only finds its row.
+ * Each message has its own random token, which the buttons carry. A sendMessage without an answer
+ * may have arrived: its token is void and one more message is tried. Nothing here decides; a token
+ * only finds its row.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,8 @@ hb_utf16_length(const char *text)
 }
 
 int
-hb_message_text(struct hb_approver *a, const struct hb_ask *ask, struct hb_buf *out, struct hb_error *err)
+hb_message_text(struct hb_approver *a, const struct hb_ask *ask, struct hb_buf *out,
+		struct hb_error *err)
 {
 	char *summary = hb_ask_summary(a->decisions, ask->id, err);
 	char until[21];
@@ -67,11 +69,14 @@ hb_message_text(struct hb_approver *a, const struct hb_ask *ask, struct hb_buf *
 	out->len = end;
 	hb_buf_printf(out, "\n\nAsked for user %s, session ", ask->user_id);
 	hb_escape_value(ask->session, out);
-	hb_buf_printf(out, "\nDecide until %s\nOperation %s\nDigest %s\nPolicy generation %lld, approvals needed: %d", until,
-		      ask->id, ask->digest, (long long)ask->generation, ask->quorum);
+	hb_buf_printf(out,
+		      "\nDecide until %s\nOperation %s\nDigest %s\nPolicy generation %lld, "
+		      "approvals needed: %d",
+		      until, ask->id, ask->digest, (long long)ask->generation, ask->quorum);
 	len = hb_utf16_length(out->data);
 	if (len > HB_TEXT_MAX)
-		return hb_fail(err, "too_long_to_show", "the message would be %zu characters long, %d can be shown", len,
+		return hb_fail(err, "too_long_to_show",
+			       "the message would be %zu characters long, %d can be shown", len,
 			       HB_TEXT_MAX);
 	return 0;
 }
@@ -83,8 +88,9 @@ hb_buttons(const char *token)
 
 	snprintf(approve, sizeof(approve), "a:%s", token);
 	snprintf(deny, sizeof(deny), "d:%s", token);
-	return json_pack("{s:[[{s:s, s:s}, {s:s, s:s}]]}", "inline_keyboard", "text", "Approve once", "callback_data",
-			 approve, "text", "Deny", "callback_data", deny);
+	return json_pack("{s:[[{s:s, s:s}, {s:s, s:s}]]}", "inline_keyboard", "text",
+			 "Approve once", "callback_data", approve, "text", "Deny", "callback_data",
+			 deny);
 }
 
 static void
@@ -109,8 +115,8 @@ show_end(struct hb_show *s, const struct hb_error *err)
 	if (err) {
 		s->m.state = HB_MSG_VOID;
 		s->m.edit_due = s->m.message_id != 0;
-		hb_log(HB_LOG_WARN, "message_not_shown", "operation", s->m.id, "user", s->m.user_id, "code", err->code,
-		       "error", err->message, NULL);
+		hb_log(HB_LOG_WARN, "message_not_shown", "operation", s->m.id, "user", s->m.user_id,
+		       "code", err->code, "error", err->message, NULL);
 	} else {
 		s->m.state = HB_MSG_SHOWN;
 	}
@@ -195,8 +201,10 @@ common_refusal(struct hb_show *s, enum hb_bot_method method, const struct hb_bot
 		show_fail(s, "approver_unreachable", "Telegram does not accept the bot token");
 		return true;
 	case 403:
-		show_fail(s, "approver_unreachable", "user %s can't be reached by the bot (%s): they must open the bot in "
-			  "Telegram and press Start, and not block it", s->m.user_id, r->description);
+		show_fail(s, "approver_unreachable",
+			  "user %s can't be reached by the bot (%s): they must open the bot in "
+			  "Telegram and press Start, and not block it",
+			  s->m.user_id, r->description);
 		return true;
 	default:
 		return false;
@@ -214,9 +222,12 @@ send_notice(struct hb_telegram *t, const struct hb_message *m)
 {
 	char text[256];
 
-	snprintf(text, sizeof(text), "A request could not be shown here as it is, so it was refused. Nothing was run.\n"
-		 "Operation %s", m->id);
-	hb_bot_call(t->bot, "sendMessage", json_pack("{s:s, s:s}", "chat_id", m->user_id, "text", text), HB_CALL_MS,
+	snprintf(text, sizeof(text),
+		 "A request could not be shown here as it is, so it was refused. Nothing was run.\n"
+		 "Operation %s",
+		 m->id);
+	hb_bot_call(t->bot, "sendMessage",
+		    json_pack("{s:s, s:s}", "chat_id", m->user_id, "text", text), HB_CALL_MS,
 		    notice_done, NULL);
 }
 
@@ -233,7 +244,8 @@ buttons_set(const struct hb_bot_reply *r, void *arg)
 		if (s->markups < MARKUPS_MAX && (r->http == 0 || r->http >= 500))
 			again_in(s, PAUSE_MS);
 		else
-			show_fail(s, "approver_unreachable", "Telegram did not take the buttons: %s",
+			show_fail(s, "approver_unreachable",
+				  "Telegram did not take the buttons: %s",
 				  *r->description ? r->description : "no answer");
 	}
 }
@@ -246,17 +258,20 @@ set_buttons(struct hb_show *s)
 
 	if (!may_call(s, HB_M_MARKUP))
 		return;
-	if (hb_ask_find(s->t->a->decisions, s->m.id, &ask, NULL) < 0 || ask.state != HB_ASK_PENDING) {
+	if (hb_ask_find(s->t->a->decisions, s->m.id, &ask, NULL) < 0 ||
+	    ask.state != HB_ASK_PENDING) {
 		show_fail(s, "request_closed", "operation %s was closed meanwhile", s->m.id);
 		return;
 	}
 	s->markups++;
-	params = json_pack("{s:s, s:I, s:o}", "chat_id", s->m.user_id, "message_id", (json_int_t)s->m.message_id,
-			   "reply_markup", hb_buttons(s->m.token));
-	s->call = hb_bot_call(s->t->bot, "editMessageReplyMarkup", params, time_for_call(s), buttons_set, s);
+	params = json_pack("{s:s, s:I, s:o}", "chat_id", s->m.user_id, "message_id",
+			   (json_int_t)s->m.message_id, "reply_markup", hb_buttons(s->m.token));
+	s->call = hb_bot_call(s->t->bot, "editMessageReplyMarkup", params, time_for_call(s),
+			      buttons_set, s);
 }
 
-/* No answer: the message may be there. Its token is dead from now on, one more is tried with a new one. */
+/* No answer: the message may be there. Its token is dead from now on, one more is tried with a new
+ * one. */
 static void
 unanswered(struct hb_show *s, const struct hb_bot_reply *r)
 {
@@ -295,17 +310,21 @@ message_sent(const struct hb_bot_reply *r, void *arg)
 		if (r->http == 0 || r->http >= 500) {
 			unanswered(s, r);
 		} else if (strstr(r->description, "chat not found")) {
-			show_fail(s, "approver_unreachable", "user %s has no chat with the bot: they must open it in Telegram "
-				  "and press Start", s->m.user_id);
+			show_fail(s, "approver_unreachable",
+				  "user %s has no chat with the bot: they must open it in Telegram "
+				  "and press Start",
+				  s->m.user_id);
 		} else {
 			send_notice(s->t, &s->m);
-			show_fail(s, "not_shown_faithfully", "Telegram did not take the message: %s", r->description);
+			show_fail(s, "not_shown_faithfully",
+				  "Telegram did not take the message: %s", r->description);
 		}
 		return;
 	}
 	faithful = hb_message_faithful(r->result, s->text, s->m.user_id, &s->m.message_id);
 	if (!faithful) {
-		show_fail(s, "not_shown_faithfully", "Telegram altered the text of the message, so it can't be approved");
+		show_fail(s, "not_shown_faithfully",
+			  "Telegram altered the text of the message, so it can't be approved");
 		return;
 	}
 	s->have_message = true;
@@ -324,13 +343,25 @@ send_message(struct hb_show *s)
 	if (!may_call(s, HB_M_SEND))
 		return;
 	s->sends++;
-	params = json_pack("{s:s, s:s, s:{s:b}}", "chat_id", s->m.user_id, "text", s->text, "link_preview_options",
-			   "is_disabled", 1);
+	params = json_pack("{s:s, s:s, s:{s:b}}", "chat_id", s->m.user_id, "text", s->text,
+			   "link_preview_options", "is_disabled", 1);
 	s->call = hb_bot_call(s->t->bot, "sendMessage", params, time_for_call(s), message_sent, s);
 }
 
+bool
+hb_show_under_way(const struct hb_telegram *t, const char *id, const char *user_id)
+{
+	const struct hb_show *s;
+
+	LIST_FOREACH (s, &t->shows, link)
+		if (strcmp(s->m.id, id) == 0 && strcmp(s->m.user_id, user_id) == 0)
+			return true;
+	return false;
+}
+
 void
-hb_telegram_show(struct hb_telegram *t, const struct hb_ask *ask, const char *user_id, hb_shown done, void *arg)
+hb_telegram_show(struct hb_telegram *t, const struct hb_ask *ask, const char *user_id,
+		 hb_shown done, void *arg)
 {
 	struct hb_show *s;
 	struct hb_buf text = HB_BUF_INIT;

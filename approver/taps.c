@@ -1,8 +1,9 @@
 /*
- * A tap counts when everything about it fits: an unguessable token of this bot token, from the user it was sent to, in
- * the private chat with that user, on that very message, while the request is pending, by somebody the policy allows
- * now. Anything else changes nothing, is answered neutrally and recorded. The decision and the update's number are one
- * transaction, so an update that comes twice finds itself done.
+ * A tap counts when everything about it fits: an unguessable token of this bot token, from the user
+ * it was sent to, in the private chat with that user, on that very message, while the request is
+ * pending, by somebody the policy allows now. Anything else changes nothing, is answered neutrally
+ * and recorded. The decision and the update's number are one transaction, so an update that comes
+ * twice finds itself done.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@ answered(const struct hb_bot_reply *r, void *arg)
 {
 	struct hb_telegram *t = arg;
 
-	/* "query is too old" and the like: the decision stands whether or not the phone stops its spinner. */
+	/* "query is too old" and the like: the decision stands whether or not the phone stops its
+	 * spinner. */
 	if (!r->ok && r->error_code == 429)
 		hb_method_block(t, HB_M_ANSWER, r->retry_after);
 }
@@ -29,8 +31,9 @@ answer(struct hb_telegram *t, const struct hb_tap *tap, const char *text)
 {
 	if (!*tap->callback_id || hb_method_wait(t, HB_M_ANSWER) > 0)
 		return;
-	hb_bot_call(t->bot, "answerCallbackQuery", json_pack("{s:s, s:s}", "callback_query_id", tap->callback_id, "text",
-							     text), HB_CALL_MS, answered, t);
+	hb_bot_call(t->bot, "answerCallbackQuery",
+		    json_pack("{s:s, s:s}", "callback_query_id", tap->callback_id, "text", text),
+		    HB_CALL_MS, answered, t);
 }
 
 /* At most one record a second: anybody can tap as often as they like. */
@@ -47,8 +50,8 @@ record_refused(struct hb_telegram *t, const struct hb_tap *tap, const char *why,
 		a->refused_unrecorded++;
 		return;
 	}
-	detail = json_pack("{s:s, s:s, s:s, s:I}", "why", why, "from", from, "operation_id", id, "more",
-			   (json_int_t)a->refused_unrecorded);
+	detail = json_pack("{s:s, s:s, s:s, s:I}", "why", why, "from", from, "operation_id", id,
+			   "more", (json_int_t)a->refused_unrecorded);
 	a->refused_audited_at = hb_now();
 	a->refused_unrecorded = 0;
 	hb_audit_append(a->process->audit, "tap", "refused", detail, NULL);
@@ -92,7 +95,8 @@ foreign(const struct hb_telegram *t, const struct hb_tap *tap, const struct hb_m
 
 /* 1: decided, the offset is stored with it. 0: not. -1: the database failed. */
 static int
-decide(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_message *m, const struct hb_update_mark *mark)
+decide(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_message *m,
+       const struct hb_update_mark *mark)
 {
 	struct hb_approver *a = t->a;
 	bool approve = tap->data[0] == 'a';
@@ -112,9 +116,11 @@ decide(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_message 
 		answer(t, tap, "This can't be decided by you now. Nothing was run.");
 		return 0;
 	}
-	if (hb_decide(a->decisions, m->id, m->user_id, approve, "telegram", hb_now(), mark, &ask, &err) == 0) {
-		hb_log(HB_LOG_INFO, "decided", "operation", m->id, "decision", approve ? "approved" : "denied", "user",
-		       m->user_id, "channel", "telegram", NULL);
+	if (hb_decide(a->decisions, m->id, m->user_id, approve, "telegram", hb_now(), mark, &ask,
+		      &err) == 0) {
+		hb_log(HB_LOG_INFO, "decided", "operation", m->id, "decision",
+		       approve ? "approved" : "denied", "user", m->user_id, "channel", "telegram",
+		       NULL);
 		answer(t, tap, approve ? "Approved once." : "Denied. Nothing will be run.");
 		hb_grants_tick(a);
 		return 1;
@@ -139,7 +145,8 @@ take_tap(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_update
 	struct hb_error err;
 	int found;
 
-	if ((strncmp(tap->data, "a:", 2) != 0 && strncmp(tap->data, "d:", 2) != 0) || strlen(tap->data) != 2 + TAP_HEX) {
+	if ((strncmp(tap->data, "a:", 2) != 0 && strncmp(tap->data, "d:", 2) != 0) ||
+	    strlen(tap->data) != 2 + TAP_HEX) {
 		record_refused(t, tap, "unknown_button", "");
 		answer(t, tap, "This button is unknown. Nothing was run.");
 		return 0;
@@ -151,8 +158,10 @@ take_tap(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_update
 	/* An honest old button of the same person is told so; anybody else learns nothing. */
 	if (why) {
 		record_refused(t, tap, why, found ? m.id : "");
-		answer(t, tap, strcmp(why, "unknown_token") == 0 || strcmp(why, "other_token") == 0
-			       ? "Expired. Nothing was run." : "This button is not yours. Nothing was run.");
+		answer(t, tap,
+		       strcmp(why, "unknown_token") == 0 || strcmp(why, "other_token") == 0
+			       ? "Expired. Nothing was run."
+			       : "This button is not yours. Nothing was run.");
 		return 0;
 	}
 	return decide(t, tap, &m, mark);

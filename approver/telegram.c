@@ -1,9 +1,10 @@
 /*
  * The bot: its token, its state, and the long poll that brings taps.
  *
- * One poll is under way at any time, with a deadline above the long-poll time, so that a dead connection is noticed.
- * What goes wrong becomes a state with advice, logged when it changes and not each time; polling slows down, and while
- * the bot can't be relied on (token rejected, somebody else reading its updates) new requests are refused.
+ * One poll is under way at any time, with a deadline above the long-poll time, so that a dead
+ * connection is noticed. What goes wrong becomes a state with advice, logged when it changes and
+ * not each time; polling slows down, and while the bot can't be relied on (token rejected, somebody
+ * else reading its updates) new requests are refused.
  */
 #include "approver/telegram.h"
 
@@ -20,11 +21,13 @@
 #include "common/log.h"
 #include "common/paths.h"
 
-#define EMPTY_POLL_PAUSE_MS 500 /* a server that doesn't hold the poll must not be asked in a circle */
+#define EMPTY_POLL_PAUSE_MS                                                                        \
+	500 /* a server that doesn't hold the poll must not be asked in a circle */
 #define NETWORK_BACKOFF_MAX_MS 30000
 #define CONFLICT_BACKOFF_MAX_MS 60000
 #define REJECTED_BACKOFF_MAX_MS 300000
-#define STALE_SLACK_SECONDS 60  /* a last good poll older than deadline and this is a fault in itself */
+#define STALE_SLACK_SECONDS                                                                        \
+	60 /* a last good poll older than deadline and this is a fault in itself */
 #define OFFSET_AGE_SECONDS (6 * 86400) /* after a week without updates Telegram numbers anew */
 
 static const char *const state_words[] = {
@@ -50,21 +53,23 @@ hb_bot_state_set(struct hb_telegram *t, enum hb_bot_state state, const char *adv
 	if (!news)
 		return;
 	t->since_ms = hb_monotonic_ms();
-	hb_log(state == HB_BOT_OK || state == HB_BOT_OFF || state == HB_BOT_STARTING ? HB_LOG_INFO : HB_LOG_WARN,
+	hb_log(state == HB_BOT_OK || state == HB_BOT_OFF || state == HB_BOT_STARTING ? HB_LOG_INFO
+										     : HB_LOG_WARN,
 	       "bot_state", "state", state_words[state], "advice", advice, NULL);
 	if (state == HB_BOT_OTHER_POLLER) {
 		struct hb_ask nothing = {0};
 
 		/* Whoever else has the token could also send messages in our name. */
-		hb_approver_audit(t->a, "telegram", "failed", &nothing, "why", "another_program_uses_the_token", NULL);
+		hb_approver_audit(t->a, "telegram", "failed", &nothing, "why",
+				  "another_program_uses_the_token", NULL);
 	}
 }
 
 bool
 hb_bot_usable(const struct hb_telegram *t)
 {
-	return t->state != HB_BOT_OFF && t->state != HB_BOT_REJECTED && t->state != HB_BOT_OTHER_POLLER &&
-	       t->state != HB_BOT_WEBHOOK;
+	return t->state != HB_BOT_OFF && t->state != HB_BOT_REJECTED &&
+	       t->state != HB_BOT_OTHER_POLLER && t->state != HB_BOT_WEBHOOK;
 }
 
 void
@@ -84,7 +89,8 @@ hb_method_wait(const struct hb_telegram *t, enum hb_bot_method m)
 	return left > 0 ? left : 0;
 }
 
-/* ---- polling ------------------------------------------------------------------------------------- */
+/* ---- polling
+ * ------------------------------------------------------------------------------------- */
 
 static void
 poll_in(struct hb_telegram *t, int64_t ms)
@@ -119,7 +125,8 @@ by_id(const void *x, const void *y)
 	return a < b ? -1 : a > b;
 }
 
-/* In the order of their numbers, whatever order they came in. -1: the database would not take one. */
+/* In the order of their numbers, whatever order they came in. -1: the database would not take one.
+ */
 static int
 take_updates(struct hb_telegram *t, const json_t *updates)
 {
@@ -136,7 +143,8 @@ take_updates(struct hb_telegram *t, const json_t *updates)
 	return rc;
 }
 
-/* Requests that were pending when the token changed or we restarted get a message they can be decided on. */
+/* Requests that were pending when the token changed or we restarted get a message they can be
+ * decided on. */
 static void
 show_again(struct hb_telegram *t)
 {
@@ -155,6 +163,7 @@ show_again(struct hb_telegram *t)
 		n = hb_recipients(a, &ask, users, HB_POLICY_USERS_MAX);
 		for (size_t k = 0; k < n; k++)
 			if (hb_telegram_may_show(t, users[k]) &&
+			    !hb_show_under_way(t, ids[i], users[k]) &&
 			    hb_message_shown(a->decisions, ids[i], users[k], t->fp, &m, NULL) == 0)
 				hb_telegram_show(t, &ask, users[k], NULL, NULL);
 	}
@@ -188,21 +197,29 @@ poll_failed(struct hb_telegram *t, const struct hb_bot_reply *r)
 	switch (r->error_code) {
 	case 401:
 	case 404:
-		hb_bot_state_set(t, HB_BOT_REJECTED, "Telegram does not know the bot token (any more): set the right one with "
-				 "set-execution-approval-bot-token");
+		hb_bot_state_set(
+			t, HB_BOT_REJECTED,
+			"Telegram does not know the bot token (any more): set the right one with "
+			"set-execution-approval-bot-token");
 		poll_in(t, backoff(fails, 5000, REJECTED_BACKOFF_MAX_MS));
 		return;
 	case 409:
 		if (strstr(r->description, "webhook"))
-			hb_bot_state_set(t, HB_BOT_WEBHOOK, "a webhook is set for this bot, so its updates go elsewhere: remove "
-					 "it (deleteWebhook) if it is yours; it is not removed by itself");
+			hb_bot_state_set(
+				t, HB_BOT_WEBHOOK,
+				"a webhook is set for this bot, so its updates go elsewhere: "
+				"remove "
+				"it (deleteWebhook) if it is yours; it is not removed by itself");
 		else
-			hb_bot_state_set(t, HB_BOT_OTHER_POLLER, "SECURITY: another program uses this bot token; stop it, or "
-					 "revoke the token with @BotFather and set a new one");
+			hb_bot_state_set(
+				t, HB_BOT_OTHER_POLLER,
+				"SECURITY: another program uses this bot token; stop it, or "
+				"revoke the token with @BotFather and set a new one");
 		poll_in(t, backoff(fails, 2000, CONFLICT_BACKOFF_MAX_MS));
 		return;
 	case 429:
-		hb_bot_state_set(t, HB_BOT_LIMITED, "Telegram limits how often this bot may ask; waiting as it says");
+		hb_bot_state_set(t, HB_BOT_LIMITED,
+				 "Telegram limits how often this bot may ask; waiting as it says");
 		hb_method_block(t, HB_M_POLL, r->retry_after);
 		poll_in(t, hb_method_wait(t, HB_M_POLL));
 		return;
@@ -233,7 +250,8 @@ poll_start(struct hb_telegram *t)
 
 	if (t->poll || t->state == HB_BOT_OFF)
 		return;
-	params = json_pack("{s:i, s:[s]}", "timeout", t->poll_timeout, "allowed_updates", "callback_query");
+	params = json_pack("{s:i, s:[s]}", "timeout", t->poll_timeout, "allowed_updates",
+			   "callback_query");
 	if (t->offset > 0 && hb_now() - t->seen_at < OFFSET_AGE_SECONDS)
 		json_object_set_new(params, "offset", json_integer(t->offset));
 	t->poll_started_ms = hb_monotonic_ms();
@@ -246,7 +264,8 @@ poll_due(evutil_socket_t fd, short what, void *arg)
 	poll_start(arg);
 }
 
-/* ---- the token ----------------------------------------------------------------------------------- */
+/* ---- the token
+ * ----------------------------------------------------------------------------------- */
 
 static void
 stop_using(struct hb_telegram *t, const char *why)
@@ -290,7 +309,8 @@ start_using(struct hb_telegram *t, const char *token)
 	poll_start(t);
 }
 
-/* A file that is simply absent means "no bot"; one that can't be used is an error that health shows. */
+/* A file that is simply absent means "no bot"; one that can't be used is an error that health
+ * shows. */
 static void
 check_token(struct hb_telegram *t)
 {
@@ -298,7 +318,8 @@ check_token(struct hb_telegram *t)
 	struct stat st;
 
 	if (hb_secret_watch(&t->token, &err) < 0) {
-		bool absent = fstatat(AT_FDCWD, t->token.path, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+		bool absent = fstatat(AT_FDCWD, t->token.path, &st, AT_SYMLINK_NOFOLLOW) < 0 &&
+			      errno == ENOENT;
 		bool news = *t->fp || strcmp(t->token_error.message, err.message) != 0;
 
 		if (absent)
@@ -308,7 +329,8 @@ check_token(struct hb_telegram *t)
 		if (*t->fp)
 			stop_using(t, "the bot token was removed");
 		if (!absent && news)
-			hb_log(HB_LOG_ERROR, "bot_token_unusable", "code", err.code, "error", err.message, NULL);
+			hb_log(HB_LOG_ERROR, "bot_token_unusable", "code", err.code, "error",
+			       err.message, NULL);
 		hb_bot_state_set(t, HB_BOT_OFF, absent ? "" : err.message);
 		return;
 	}
@@ -317,10 +339,12 @@ check_token(struct hb_telegram *t)
 	t->token_seen = t->token.changes;
 	stop_using(t, "the bot token was changed");
 	if (!hb_bot_token_ok(t->token.secret.text)) {
-		hb_fail(&t->token_error, "bot_token_malformed", "%s does not hold a bot token (digits, a colon, 20 or more "
-			"letters)", t->token.path);
-		hb_log(HB_LOG_ERROR, "bot_token_unusable", "code", t->token_error.code, "error", t->token_error.message,
-		       NULL);
+		hb_fail(&t->token_error, "bot_token_malformed",
+			"%s does not hold a bot token (digits, a colon, 20 or more "
+			"letters)",
+			t->token.path);
+		hb_log(HB_LOG_ERROR, "bot_token_unusable", "code", t->token_error.code, "error",
+		       t->token_error.message, NULL);
 		hb_bot_state_set(t, HB_BOT_OFF, t->token_error.message);
 		return;
 	}
@@ -328,7 +352,8 @@ check_token(struct hb_telegram *t)
 	start_using(t, t->token.secret.text);
 }
 
-/* ---- life ----------------------------------------------------------------------------------------- */
+/* ---- life
+ * ----------------------------------------------------------------------------------------- */
 
 int
 hb_telegram_new(struct hb_approver *a, struct hb_telegram **out, struct hb_error *err)

@@ -10,21 +10,22 @@
 #include "common/buf.h"
 
 enum hb_bot_state {
-	HB_BOT_OFF,          /* no token */
-	HB_BOT_STARTING,     /* a token, and no answer yet */
+	HB_BOT_OFF,	 /* no token */
+	HB_BOT_STARTING, /* a token, and no answer yet */
 	HB_BOT_OK,
 	HB_BOT_REJECTED,     /* 401 or 404: the token is not (any more) one */
 	HB_BOT_OTHER_POLLER, /* 409: somebody else reads this bot's updates */
-	HB_BOT_WEBHOOK,      /* 409: a webhook is set */
-	HB_BOT_LIMITED,      /* 429 on polling */
+	HB_BOT_WEBHOOK,	     /* 409: a webhook is set */
+	HB_BOT_LIMITED,	     /* 429 on polling */
 	HB_BOT_UNREACHABLE   /* no answer, or none that makes sense */
 };
 
 /* Rate limits are said per method, so they are kept per method. */
 enum hb_bot_method { HB_M_POLL, HB_M_SEND, HB_M_MARKUP, HB_M_EDIT, HB_M_ANSWER, HB_M_COUNT };
 
-#define HB_TAP_TOKEN_BYTES 24 /* 192 random bits; "a:" and 48 hex digits are within Telegram's 64 bytes */
-#define HB_CALL_MS 8000       /* one method call, other than the poll */
+#define HB_TAP_TOKEN_BYTES                                                                         \
+	24		/* 192 random bits; "a:" and 48 hex digits are within Telegram's 64 bytes */
+#define HB_CALL_MS 8000 /* one method call, other than the poll */
 
 struct hb_show;
 
@@ -34,8 +35,8 @@ struct hb_telegram {
 	struct hb_watched_secret token;
 	unsigned token_seen;
 	struct hb_error token_error; /* why there is no token although a file is there */
-	char fp[17];                 /* first 16 hex of SHA-256 of the token; "" when off */
-	char bot_id[24];             /* digits before ':' */
+	char fp[17];		     /* first 16 hex of SHA-256 of the token; "" when off */
+	char bot_id[24];	     /* digits before ':' */
 	enum hb_bot_state state;
 	char advice[256];
 	/* polling */
@@ -46,7 +47,7 @@ struct hb_telegram {
 	int64_t offset, seen_at;
 	bool reshown; /* pending requests have messages by this token */
 	int64_t blocked_until_ms[HB_M_COUNT];
-	LIST_HEAD(, hb_show) shows;
+	LIST_HEAD(hb_show_list, hb_show) shows;
 	int show_count;
 	/* edits */
 	struct hb_bot_call *edit;
@@ -64,14 +65,17 @@ int64_t hb_method_wait(const struct hb_telegram *t, enum hb_bot_method m);
 
 /* show.c */
 void hb_shows_abort(struct hb_telegram *t, const char *why); /* the token is gone */
+bool hb_show_under_way(const struct hb_telegram *t, const char *id, const char *user_id);
 void hb_shows_free(struct hb_telegram *t);
 /* The message, without what became of it. */
-int hb_message_text(struct hb_approver *a, const struct hb_ask *ask, struct hb_buf *out, struct hb_error *err);
+int hb_message_text(struct hb_approver *a, const struct hb_ask *ask, struct hb_buf *out,
+		    struct hb_error *err);
 json_t *hb_buttons(const char *token);
 size_t hb_utf16_length(const char *text);
 
 /* edit.c */
-void hb_status_line(struct hb_approver *a, const struct hb_ask *ask, const struct hb_message *m, struct hb_buf *out);
+void hb_status_line(struct hb_approver *a, const struct hb_ask *ask, const struct hb_message *m,
+		    struct hb_buf *out);
 
 /* taps.c: 0 done with it (offset stored), -1: the database failed, ask for it again later */
 int hb_update_take(struct hb_telegram *t, const json_t *update);

@@ -1,8 +1,9 @@
 /*
  * Who gets in: the control secret, and the policy as it is now.
  *
- * Both are files that other processes replace while we run (rotation, a change of policy). They are looked at with
- * one fstatat(2) before each use and read again only when they changed, so a rotation takes effect at once.
+ * Both are files that other processes replace while we run (rotation, a change of policy). They are
+ * looked at with one fstatat(2) before each use and read again only when they changed, so a
+ * rotation takes effect at once.
  */
 #include <string.h>
 
@@ -11,7 +12,8 @@
 #include "common/json.h"
 #include "common/log.h"
 
-/* Refusals go to the log each time and to the audit chain at most once a second, with the number left out. */
+/* Refusals go to the log each time and to the audit chain at most once a second, with the number
+ * left out. */
 void
 hb_access_refused(const char *why, uid_t uid, const char *path, void *ctx)
 {
@@ -27,8 +29,8 @@ hb_access_refused(const char *why, uid_t uid, const char *path, void *ctx)
 		b->refused_unrecorded++;
 		return;
 	}
-	detail = json_pack("{s:s, s:i, s:s, s:I}", "why", why, "uid", (int)uid, "path", path, "more",
-			   (json_int_t)b->refused_unrecorded);
+	detail = json_pack("{s:s, s:i, s:s, s:I}", "why", why, "uid", (int)uid, "path", path,
+			   "more", (json_int_t)b->refused_unrecorded);
 	b->refused_audited_at = now;
 	b->refused_unrecorded = 0;
 	if (hb_audit_append(b->process->audit, "access", "refused", detail, &err) < 0)
@@ -43,16 +45,18 @@ hb_access_ok(struct hb_broker *b, struct hb_request *req)
 	struct hb_error err;
 
 	if (hb_secret_watch(&b->control, &err) < 0) {
-		hb_log(HB_LOG_ERROR, "secret_unusable", "code", err.code, "error", err.message, NULL);
+		hb_log(HB_LOG_ERROR, "secret_unusable", "code", err.code, "error", err.message,
+		       NULL);
 		hb_reply_error(req, 401, &err);
 		return false;
 	}
 	if (given && hb_secret_equal(&b->control.secret, given))
 		return true;
 	hb_access_refused("wrong_secret", hb_request_uid(req), hb_request_path(req), b);
-	hb_fail(&err, "wrong_secret", "%s", given
-		? "X-Broker-Secret is not the control secret; read it again from the secret file, it may have been rotated"
-		: "the header X-Broker-Secret is missing");
+	hb_fail(&err, "wrong_secret", "%s",
+		given ? "X-Broker-Secret is not the control secret; read it again from the secret "
+			"file, it may have been rotated"
+		      : "the header X-Broker-Secret is missing");
 	hb_reply_error(req, 401, &err);
 	return false;
 }
@@ -101,12 +105,14 @@ hb_broker_policy(struct hb_broker *b, struct hb_error *err)
 }
 
 void
-hb_broker_audit(struct hb_broker *b, const char *action, const char *status, const struct hb_op *op, const char *why)
+hb_broker_audit(struct hb_broker *b, const char *action, const char *status, const struct hb_op *op,
+		const char *why)
 {
 	struct hb_error err;
-	json_t *detail = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "operation_id", op->id, "feature", op->feature,
-				   "action", op->action, "digest", op->digest, "user_id", op->user_id, "state",
-				   hb_op_state_name(op->state));
+	json_t *detail =
+		json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "operation_id", op->id, "feature",
+			  op->feature, "action", op->action, "digest", op->digest, "user_id",
+			  op->user_id, "state", hb_op_state_name(op->state));
 
 	if (why && *why)
 		json_object_set_new(detail, "why", json_string(why));

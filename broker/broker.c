@@ -21,7 +21,8 @@ tick(evutil_socket_t fd, short what, void *arg)
 	hb_watchers_tick(b);
 }
 
-/* Also a missing key is security material that a person must mend: a code that says so, not "not_found". */
+/* Also a missing key is security material that a person must mend: a code that says so, not
+ * "not_found". */
 static int
 load_key(struct hb_broker *b, struct hb_error *err)
 {
@@ -41,9 +42,12 @@ check_listen(const struct hb_process *p, struct hb_error *err)
 	struct hb_listen where;
 
 	if (n > HB_LISTEN_MAX)
-		return hb_fail(err, "config_listen", "broker.listen_tcp has more than %d addresses", HB_LISTEN_MAX);
+		return hb_fail(err, "config_listen", "broker.listen_tcp has more than %d addresses",
+			       HB_LISTEN_MAX);
 	for (size_t i = 0; i < n; i++)
-		if (hb_listen_parse(items[i], hb_config_bool(p->config, "broker.listen_tcp_private"), &where, err) < 0)
+		if (hb_listen_parse(items[i],
+				    hb_config_bool(p->config, "broker.listen_tcp_private"), &where,
+				    err) < 0)
 			return -1;
 	return 0;
 }
@@ -62,9 +66,11 @@ hb_broker_open(struct hb_process *p, struct hb_broker **out, struct hb_error *er
 	b->pending_life = hb_config_int(p->config, "broker.pending_life");
 	b->queue_max = hb_config_int(p->config, "broker.queue_max");
 	hb_services_init(b);
-	/* Secrets and key must be right at the start; the policy may be mended while we run, so it is only reported. */
-	if (check_listen(p, err) < 0 || load_key(b, err) < 0 || hb_secret_watch(&b->control, err) < 0 ||
-	    hb_secret_watch(&b->approval, err) < 0 || hb_store_open(HB_PATH_BROKER_DB, &b->store, err) < 0) {
+	/* Secrets and key must be right at the start; the policy may be mended while we run, so it
+	 * is only reported. */
+	if (check_listen(p, err) < 0 || load_key(b, err) < 0 ||
+	    hb_secret_watch(&b->control, err) < 0 || hb_secret_watch(&b->approval, err) < 0 ||
+	    hb_store_open(HB_PATH_BROKER_DB, &b->store, err) < 0) {
 		hb_broker_close(b);
 		return -1;
 	}
@@ -140,7 +146,8 @@ reach(const char *host)
 
 		if (within4(a, 0x7f000000, 8))
 			return 2;
-		return within4(a, 0x0a000000, 8) || within4(a, 0xac100000, 12) || within4(a, 0xc0a80000, 16);
+		return within4(a, 0x0a000000, 8) || within4(a, 0xac100000, 12) ||
+		       within4(a, 0xc0a80000, 16);
 	}
 	if (inet_pton(AF_INET6, host, &v6) == 1) {
 		if (IN6_IS_ADDR_LOOPBACK(&v6))
@@ -165,19 +172,26 @@ hb_listen_parse(const char *text, bool private_ok, struct hb_listen *out, struct
 		len -= 2;
 	}
 	port = colon ? strtol(colon + 1, &end, 10) : 0;
-	if (!colon || len == 0 || len >= sizeof(l.host) || colon[1] < '0' || colon[1] > '9' || *end || port < 1 ||
-	    port > 65535)
-		return hb_fail(err, "config_listen", "broker.listen_tcp: \"%s\" is not ADDRESS:PORT with a numeric address",
-			       text);
+	if (!colon || len == 0 || len >= sizeof(l.host) || colon[1] < '0' || colon[1] > '9' ||
+	    *end || port < 1 || port > 65535)
+		return hb_fail(
+			err, "config_listen",
+			"broker.listen_tcp: \"%s\" is not ADDRESS:PORT with a numeric address",
+			text);
 	memcpy(l.host, from, len);
 	l.port = (int)port;
 	how = reach(l.host);
 	if (how == 0)
-		return hb_fail(err, "config_listen", "broker.listen_tcp: %s is not a loopback or private address; the broker "
-			       "is not served to other networks", text);
+		return hb_fail(
+			err, "config_listen",
+			"broker.listen_tcp: %s is not a loopback or private address; the broker "
+			"is not served to other networks",
+			text);
 	if (how == 1 && !private_ok)
-		return hb_fail(err, "config_listen", "broker.listen_tcp: %s is a private address; that needs "
-			       "listen_tcp_private = yes", text);
+		return hb_fail(err, "config_listen",
+			       "broker.listen_tcp: %s is a private address; that needs "
+			       "listen_tcp_private = yes",
+			       text);
 	*out = l;
 	return 0;
 }

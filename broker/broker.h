@@ -1,11 +1,12 @@
 /*
- * The front door's own state, shared by its files. It can do nothing itself: it checks, stores and routes.
+ * The front door's own state, shared by its files. It can do nothing itself: it checks, stores and
+ * routes.
  *
  *   routes.c     what clients may call          prepare.c   seal, store, ask for a decision
- *   execute.c    clients that wait              events.c    server-sent events, and who is told of a change
- *   flow.c       the state machine, grants      run.c       drives an executor through one operation
- *   outbox.c     what the approver must hear    services.c  health of the others
- *   access.c     secret, policy                 operations.c  the table
+ *   execute.c    clients that wait              events.c    server-sent events, and who is told of
+ * a change flow.c       the state machine, grants      run.c       drives an executor through one
+ * operation outbox.c     what the approver must hear    services.c  health of the others access.c
+ * secret, policy                 operations.c  the table
  */
 #ifndef HB_BROKER_BROKER_H
 #define HB_BROKER_BROKER_H
@@ -22,18 +23,18 @@
 #include "policy/live.h"
 
 /* Limits, each with its reason. */
-#define HB_PENDING_MAX 65536        /* operations that are not final: bounds the database (about 5 KB each) */
-#define HB_ACTIVE_PER_EXECUTOR 4    /* an executor runs this many at once; broker.queue_max more may wait */
+#define HB_PENDING_MAX 65536        /* not final: bounds the database (5 KB each) */
+#define HB_ACTIVE_PER_EXECUTOR 4    /* run at once; broker.queue_max more may wait */
 #define HB_OUTPUT_MAX 12000         /* characters of output a client gets: the last ones */
-#define HB_KEEPALIVE_SECONDS 10     /* white space to a waiting client: it gives up after silence, 15 s at most */
+#define HB_KEEPALIVE_SECONDS 10     /* between white space; clients give up on silence */
 #define HB_SEAL_TIMEOUT_MS 25000    /* a client gives up on /prepare after 30 s */
 #define HB_REQUEST_TIMEOUT_MS 25000 /* the approver may have to wait for the Bot API */
 #define HB_CALL_TIMEOUT_MS 10000
-#define HB_LISTEN_MAX 7               /* TCP addresses; a client needs two */
-#define HB_KEEP_DAYS 30             /* final operations older than this are removed */
+#define HB_LISTEN_MAX 7 /* TCP addresses; a client needs two */
+#define HB_KEEP_DAYS 30 /* final operations older than this are removed */
 
 struct hb_watcher; /* events.c: a client that waits or listens */
-struct hb_run;     /* run.c: one operation at an executor */
+struct hb_run;	   /* run.c: one operation at an executor */
 
 enum hb_service { HB_SVC_APPROVER, HB_SVC_INSTALLER, HB_SVC_DOCKER, HB_SVC_SSH, HB_SVC_COUNT };
 
@@ -55,8 +56,8 @@ struct hb_broker {
 	struct hb_policy_view policy;
 	bool policy_ok;
 	struct hb_error policy_error;
-	LIST_HEAD(, hb_watcher) watchers;
-	LIST_HEAD(, hb_run) runs;
+	LIST_HEAD(hb_watcher_list, hb_watcher) watchers;
+	LIST_HEAD(hb_run_list, hb_run) runs;
 	struct hb_service_state services[HB_SVC_COUNT];
 	struct event *tick;
 	int64_t ticks;
@@ -77,8 +78,8 @@ bool hb_access_ok(struct hb_broker *b, struct hb_request *req);
 void hb_access_refused(const char *why, uid_t uid, const char *path, void *ctx);
 /* Present policy, reloaded if a file changed; revokes what an older generation left pending. */
 int hb_broker_policy(struct hb_broker *b, struct hb_error *err);
-void hb_broker_audit(struct hb_broker *b, const char *action, const char *status, const struct hb_op *op,
-		     const char *why);
+void hb_broker_audit(struct hb_broker *b, const char *action, const char *status,
+		     const struct hb_op *op, const char *why);
 
 /* routes.c */
 extern const struct hb_route hb_broker_routes[];
@@ -92,7 +93,8 @@ void hb_route_events(struct hb_broker *b, struct hb_request *req, const char *id
 void hb_watch_execute(struct hb_broker *b, struct hb_request *req, const struct hb_op *op);
 void hb_watchers_changed(struct hb_broker *b, const struct hb_op *op);
 void hb_watchers_progress(struct hb_broker *b, const char *id, const json_t *progress);
-void hb_watchers_refuse(struct hb_broker *b, const char *id, const struct hb_error *err); /* waiting clients only */
+void hb_watchers_refuse(struct hb_broker *b, const char *id,
+			const struct hb_error *err); /* waiting clients only */
 void hb_watchers_tick(struct hb_broker *b);
 void hb_watchers_free(struct hb_broker *b);
 json_t *hb_execute_answer(struct hb_broker *b, const struct hb_op *op);
@@ -106,7 +108,8 @@ int hb_flow_cancel(struct hb_broker *b, struct hb_op *op, struct hb_error *err);
 int hb_flow_end(struct hb_broker *b, struct hb_op *op, enum hb_op_state state, const char *code,
 		const char *message);
 /* An executor reported the outcome. */
-int hb_flow_outcome(struct hb_broker *b, struct hb_op *op, enum hb_op_state state, const json_t *reply);
+int hb_flow_outcome(struct hb_broker *b, struct hb_op *op, enum hb_op_state state,
+		    const json_t *reply);
 void hb_flow_revoke_older(struct hb_broker *b, int64_t generation);
 void hb_flow_tick(struct hb_broker *b);
 int hb_flow_restore(struct hb_broker *b, struct hb_error *err);
@@ -122,7 +125,8 @@ enum hb_peer hb_target_peer(const char *target);
 
 /* outbox.c */
 void hb_outbox_tick(struct hb_broker *b);
-json_t *hb_outbox_request(struct hb_broker *b, const struct hb_op *op, const char *request, struct hb_error *err);
+json_t *hb_outbox_request(struct hb_broker *b, const struct hb_op *op, const char *request,
+			  struct hb_error *err);
 
 /* services.c */
 void hb_services_init(struct hb_broker *b);

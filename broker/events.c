@@ -1,9 +1,9 @@
 /*
  * Clients that wait for an operation (/execute) or listen to it (/operations/ID/events).
  *
- * They only look on: when one vanishes, its entry goes and the operation carries on. A waiting client's status
- * line is sent at once and white space follows before the JSON object, since clients give up on silence, not on
- * slowness.
+ * They only look on: when one vanishes, its entry goes and the operation carries on. A waiting
+ * client's status line is sent at once and white space follows before the JSON object, since
+ * clients give up on silence, not on slowness.
  */
 #include <stdlib.h>
 #include <string.h>

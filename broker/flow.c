@@ -4,8 +4,9 @@
  *   prepared -> awaiting_approval -> approved -> executing -> succeeded | failed | outcome_unknown
  *   and from the first three: denied | expired | cancelled | revoked
  *
- * Each change is first written to the row (which refuses when somebody else was quicker), then told: to those who
- * wait, to the audit chain, to the approver. An operation runs when it is approved and its client asked for it.
+ * Each change is first written to the row (which refuses when somebody else was quicker), then
+ * told: to those who wait, to the audit chain, to the approver. An operation runs when it is
+ * approved and its client asked for it.
  */
 #include <sodium.h>
 #include <stdlib.h>
@@ -45,13 +46,13 @@ audit_word(enum hb_op_state state)
 
 /* Writes op, whose state was `from`, and tells everybody. */
 static int
-change(struct hb_broker *b, struct hb_op *op, enum hb_op_state from, const struct hb_op_extra *extra, bool durable,
-       struct hb_error *err)
+change(struct hb_broker *b, struct hb_op *op, enum hb_op_state from,
+       const struct hb_op_extra *extra, bool durable, struct hb_error *err)
 {
 	if (hb_store_update(b->store, op, from, extra, durable, err) < 0)
 		return -1;
-	hb_log(HB_LOG_INFO, "state", "operation", op->id, "feature", op->feature, "from", hb_op_state_name(from),
-	       "to", hb_op_state_name(op->state), "code", op->code, NULL);
+	hb_log(HB_LOG_INFO, "state", "operation", op->id, "feature", op->feature, "from",
+	       hb_op_state_name(from), "to", hb_op_state_name(op->state), "code", op->code, NULL);
 	hb_watchers_changed(b, op);
 	if (op->tell != HB_TELL_NOTHING)
 		hb_outbox_tick(b);
@@ -59,7 +60,8 @@ change(struct hb_broker *b, struct hb_op *op, enum hb_op_state from, const struc
 }
 
 int
-hb_flow_end(struct hb_broker *b, struct hb_op *op, enum hb_op_state state, const char *code, const char *message)
+hb_flow_end(struct hb_broker *b, struct hb_op *op, enum hb_op_state state, const char *code,
+	    const char *message)
 {
 	enum hb_op_state from = op->state;
 	struct hb_error err;
@@ -73,20 +75,24 @@ hb_flow_end(struct hb_broker *b, struct hb_op *op, enum hb_op_state state, const
 	memccpy(op->code, code, 0, sizeof(op->code) - 1);
 	memccpy(op->error, message, 0, sizeof(op->error) - 1);
 	if (change(b, op, from, NULL, false, &err) < 0) {
-		hb_log(HB_LOG_ERROR, "state_not_changed", "operation", op->id, "error", err.message, NULL);
+		hb_log(HB_LOG_ERROR, "state_not_changed", "operation", op->id, "error", err.message,
+		       NULL);
 		op->state = from;
 		return -1;
 	}
-	/* Questions that never were answered leave no audit record each: they had no power and number thousands. */
+	/* Questions that never were answered leave no audit record each: they had no power and
+	 * number thousands. */
 	if (from > HB_OP_AWAITING)
 		hb_broker_audit(b, "operation", audit_word(state), op, code);
 	return 0;
 }
 
-/* Everything a grant says about the operation must be what the row says. The executor checks the same and more: this
- * is so that a wrong grant is noticed here, and a client isn't told "approved" for nothing. */
+/* Everything a grant says about the operation must be what the row says. The executor checks the
+ * same and more: this is so that a wrong grant is noticed here, and a client isn't told "approved"
+ * for nothing. */
 static int
-check_grant(struct hb_broker *b, const struct hb_op *op, const struct hb_grant *g, struct hb_error *err)
+check_grant(struct hb_broker *b, const struct hb_op *op, const struct hb_grant *g,
+	    struct hb_error *err)
 {
 	struct hb_grant as_approved = *g; /* a denial is held to the same facts */
 	struct hb_grant_expect expect = {.audience = b->process->host_id,
@@ -113,15 +119,18 @@ check_grant(struct hb_broker *b, const struct hb_op *op, const struct hb_grant *
 		return hb_fail(err, "grant_no_user", "the grant names nobody who decided");
 	for (size_t i = 0; i < g->user_count; i++) {
 		if (!hb_policy_user(&b->policy.live, g->user_ids[i]))
-			return hb_fail(err, "grant_user_not_allowed", "user %s may not decide", g->user_ids[i]);
+			return hb_fail(err, "grant_user_not_allowed", "user %s may not decide",
+				       g->user_ids[i]);
 		for (size_t k = 0; k < i; k++)
 			if (strcmp(g->user_ids[i], g->user_ids[k]) == 0)
-				return hb_fail(err, "grant_malformed", "user %s is named twice", g->user_ids[i]);
+				return hb_fail(err, "grant_malformed", "user %s is named twice",
+					       g->user_ids[i]);
 	}
 	if (live > least)
 		least = live;
 	if (g->approved && (int)g->user_count < least)
-		return hb_fail(err, "grant_quorum", "%zu of %d approvers have signed", g->user_count, least);
+		return hb_fail(err, "grant_quorum", "%zu of %d approvers have signed",
+			       g->user_count, least);
 	return 0;
 }
 
@@ -156,7 +165,8 @@ store_grant(struct hb_broker *b, struct hb_op *op, const struct hb_grant *g, con
 }
 
 int
-hb_flow_grant(struct hb_broker *b, const char *id, const json_t *envelope, const char *channel, struct hb_error *err)
+hb_flow_grant(struct hb_broker *b, const char *id, const json_t *envelope, const char *channel,
+	      struct hb_error *err)
 {
 	struct hb_grant g;
 	struct hb_op op;
@@ -168,7 +178,8 @@ hb_flow_grant(struct hb_broker *b, const char *id, const json_t *envelope, const
 	if (*op.grant_id && sodium_memcmp(op.grant_id, g.grant_id, sizeof(op.grant_id)) == 0)
 		return 0; /* delivered again: the acknowledgement got lost */
 	if (op.state != HB_OP_PREPARED && op.state != HB_OP_AWAITING)
-		return hb_fail(err, "operation_final", "operation %s is %s; the grant came too late or is a replay", id,
+		return hb_fail(err, "operation_final",
+			       "operation %s is %s; the grant came too late or is a replay", id,
 			       hb_op_state_name(op.state));
 	if (check_grant(b, &op, &g, err) < 0)
 		return -1;
@@ -183,16 +194,21 @@ hb_flow_grant(struct hb_broker *b, const char *id, const json_t *envelope, const
 int
 hb_flow_execute(struct hb_broker *b, struct hb_op *op, struct hb_error *err)
 {
-	if (op->state == HB_OP_APPROVED && op->grant_expires <= hb_now() && !hb_run_active(b, op->id)) {
-		hb_flow_end(b, op, HB_OP_EXPIRED, "grant_expired", "the approval was not used in time");
+	if (op->state == HB_OP_APPROVED && op->grant_expires <= hb_now() &&
+	    !hb_run_active(b, op->id)) {
+		hb_flow_end(b, op, HB_OP_EXPIRED, "grant_expired",
+			    "the approval was not used in time");
 		return 0;
 	}
 	if (op->execute_requested)
 		return 0;
 	if (op->state == HB_OP_APPROVED &&
 	    hb_run_count(b, op->target) >= (size_t)(HB_ACTIVE_PER_EXECUTOR + b->queue_max))
-		return hb_fail(err, "busy", "the %s executor's queue is full; the approval stays valid for a while, "
-			       "try again soon", op->target);
+		return hb_fail(
+			err, "busy",
+			"the %s executor's queue is full; the approval stays valid for a while, "
+			"try again soon",
+			op->target);
 	op->execute_requested = true;
 	if (hb_store_update(b->store, op, op->state, NULL, false, err) < 0)
 		return -1;
@@ -207,13 +223,16 @@ hb_flow_cancel(struct hb_broker *b, struct hb_op *op, struct hb_error *err)
 	if (op->state == HB_OP_CANCELLED)
 		return 0;
 	if (op->state == HB_OP_EXECUTING || hb_run_active(b, op->id))
-		return hb_fail(err, "executing", "operation %s is with the executor already and can't be cancelled",
+		return hb_fail(err, "executing",
+			       "operation %s is with the executor already and can't be cancelled",
 			       op->id);
 	if (hb_op_final(op->state))
 		return hb_fail(err, "operation_final", "operation %s is %s already", op->id,
 			       hb_op_state_name(op->state));
-	if (hb_flow_end(b, op, HB_OP_CANCELLED, "cancelled_by_client", "the client cancelled it") < 0)
-		return hb_fail(err, "storage_failed", "operation %s could not be cancelled; see the broker's log", op->id);
+	if (hb_flow_end(b, op, HB_OP_CANCELLED, "cancelled_by_client", "the client cancelled it") <
+	    0)
+		return hb_fail(err, "storage_failed",
+			       "operation %s could not be cancelled; see the broker's log", op->id);
 	return 0;
 }
 
@@ -260,9 +279,11 @@ complete_result(const struct hb_op *op, const json_t *reply)
 	if (hb_json_bool(result, "timed_out", false))
 		json_object_set_new(result, "returncode", json_integer(124));
 	if (!json_is_integer(json_object_get(result, "returncode")))
-		json_object_set_new(result, "returncode", json_integer(op->state == HB_OP_SUCCEEDED ? 0 : 1));
+		json_object_set_new(result, "returncode",
+				    json_integer(op->state == HB_OP_SUCCEEDED ? 0 : 1));
 	if (!json_is_number(json_object_get(result, "duration")))
-		json_object_set_new(result, "duration", json_integer(op->finished_at - op->started_at));
+		json_object_set_new(result, "duration",
+				    json_integer(op->finished_at - op->started_at));
 	return result;
 }
 
@@ -291,9 +312,12 @@ hb_flow_outcome(struct hb_broker *b, struct hb_op *op, enum hb_op_state state, c
 		extra.progress = progress_text = json_dumps(progress, JSON_COMPACT);
 	rc = change(b, op, from, &extra, true, &err);
 	if (rc < 0)
-		hb_log(HB_LOG_ERROR, "outcome_not_stored", "operation", op->id, "error", err.message, NULL);
+		hb_log(HB_LOG_ERROR, "outcome_not_stored", "operation", op->id, "error",
+		       err.message, NULL);
 	else
-		hb_broker_audit(b, "operation", hb_json_bool(result, "timed_out", false) ? "timeout" : audit_word(state),
+		hb_broker_audit(b, "operation",
+				hb_json_bool(result, "timed_out", false) ? "timeout"
+									 : audit_word(state),
 				op, op->code);
 	json_decref(result);
 	free(result_text);
@@ -309,12 +333,14 @@ hb_flow_revoke_older(struct hb_broker *b, int64_t generation)
 	struct hb_op op;
 	char why[128];
 
-	if (hb_store_ids(b->store, HB_Q_OLD_POLICY, generation, hb_store_live(b->store) + 1, &ids, &count, NULL) < 0)
+	if (hb_store_ids(b->store, HB_Q_OLD_POLICY, generation, hb_store_live(b->store) + 1, &ids,
+			 &count, NULL) < 0)
 		return;
 	snprintf(why, sizeof(why), "the policy changed to generation %lld after it was asked for",
 		 (long long)generation);
 	for (size_t i = 0; i < count; i++) {
-		/* Already with the executor: that one compares generations itself, right before the effect. */
+		/* Already with the executor: that one compares generations itself, right before the
+		 * effect. */
 		if (hb_run_active(b, ids[i]) || hb_store_find(b->store, ids[i], &op, NULL) < 0)
 			continue;
 		hb_flow_end(b, &op, HB_OP_REVOKED, "policy_changed", why);
@@ -354,7 +380,8 @@ hb_flow_restore(struct hb_broker *b, struct hb_error *err)
 	size_t count;
 	struct hb_op op;
 
-	if (hb_store_ids(b->store, HB_Q_RESTORE, 0, hb_store_live(b->store) + 1, &ids, &count, err) < 0)
+	if (hb_store_ids(b->store, HB_Q_RESTORE, 0, hb_store_live(b->store) + 1, &ids, &count,
+			 err) < 0)
 		return -1;
 	for (size_t i = 0; i < count; i++) {
 		if (hb_store_find(b->store, ids[i], &op, NULL) < 0)

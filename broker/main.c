@@ -1,10 +1,11 @@
 /*
  * hermes-broker, the front door.
  *
- * Holds: the control secret, the secret it shares with the approver, the approver's PUBLIC key, its operations database.
- * Never holds: any power to act, the signing key, the bot token, the Docker socket, SSH profiles.
- * Called by: root (hermesctl) and the uids in broker.client_uids; the approver, to deliver grants; admin and launcher
- * for health. Calls: installer, docker and ssh executors, the approver.
+ * Holds: the control secret, the secret it shares with the approver, the approver's PUBLIC key, its
+ * operations database. Never holds: any power to act, the signing key, the bot token, the Docker
+ * socket, SSH profiles. Called by: root (hermesctl) and the uids in broker.client_uids; the
+ * approver, to deliver grants; admin and launcher for health. Calls: installer, docker and ssh
+ * executors, the approver.
  */
 #include <stdlib.h>
 
@@ -35,13 +36,16 @@ sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error
 	struct hb_listen where;
 
 	for (size_t i = 0; i < n && i < HB_LISTEN_MAX; i++) {
-		if (hb_listen_parse(items[i], hb_config_bool(p->config, "broker.listen_tcp_private"), &where, err) < 0)
+		if (hb_listen_parse(items[i],
+				    hb_config_bool(p->config, "broker.listen_tcp_private"), &where,
+				    err) < 0)
 			return -1;
 		ports[i] = (uint16_t)where.port;
 	}
 	*out = (struct hb_sandbox){
 		.name = "hermes-broker",
-		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_EVENTS | (n ? HB_SYS_INET : 0),
+		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_EVENTS |
+			    (n ? HB_SYS_INET : 0),
 		.paths = paths,
 		.path_count = sizeof(paths) / sizeof(paths[0]),
 		.tcp_bind = n ? ports : NULL,
@@ -67,8 +71,10 @@ main(int argc, char **argv)
 {
 	struct hb_program program = {
 		.self = HB_PEER_BROKER,
-		.usage = "The front door: clients prepare and execute operations here, a person decides elsewhere.\n",
-		.server = {.routes = hb_broker_routes, .route_count = hb_broker_route_count,
+		.usage = "The front door: clients prepare and execute operations here, a person "
+			 "decides elsewhere.\n",
+		.server = {.routes = hb_broker_routes,
+			   .route_count = hb_broker_route_count,
 			   .on_refused = hb_access_refused},
 		.open = open_broker,
 		.sandbox = sandbox,

@@ -1,26 +1,29 @@
 /*
- * The operations table. Statements are prepared once and kept; every function binds, steps and resets.
- * Columns that a list must never show (capability, envelope) are read by name only where they're needed.
+ * The operations table. Statements are prepared once and kept; every function binds, steps and
+ * resets. operations_view.c has what clients see of a row.
  */
 #include "broker/operations.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/operations_internal.h"
 #include "common/buf.h"
 #include "common/db.h"
-#include "common/ids.h"
-#include "common/json.h"
 
 static const char schema_1[] =
 	"CREATE TABLE operations ("
 	" n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, capability TEXT NOT NULL UNIQUE,"
 	" feature TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, user_id TEXT NOT NULL,"
-	" session TEXT NOT NULL, digest TEXT NOT NULL, summary_digest TEXT NOT NULL, generation INTEGER NOT NULL,"
+	" session TEXT NOT NULL, digest TEXT NOT NULL, summary_digest TEXT NOT NULL, generation "
+	"INTEGER NOT NULL,"
 	" created_at INTEGER NOT NULL, expires_at INTEGER NOT NULL,"
-	" state INTEGER NOT NULL, tell INTEGER NOT NULL, execute_requested INTEGER NOT NULL, sent INTEGER NOT NULL,"
-	" channel TEXT NOT NULL, grant_id TEXT NOT NULL, decided_at INTEGER NOT NULL, grant_expires INTEGER NOT NULL,"
-	" started_at INTEGER NOT NULL, finished_at INTEGER NOT NULL, code TEXT NOT NULL, error TEXT NOT NULL,"
+	" state INTEGER NOT NULL, tell INTEGER NOT NULL, execute_requested INTEGER NOT NULL, sent "
+	"INTEGER NOT NULL,"
+	" channel TEXT NOT NULL, grant_id TEXT NOT NULL, decided_at INTEGER NOT NULL, "
+	"grant_expires INTEGER NOT NULL,"
+	" started_at INTEGER NOT NULL, finished_at INTEGER NOT NULL, code TEXT NOT NULL, error "
+	"TEXT NOT NULL,"
 	" request TEXT NOT NULL, summary TEXT NOT NULL,"
 	" envelope TEXT, decided_by TEXT, result TEXT, progress TEXT) STRICT;"
 	/* Partial: final rows, nearly all of them, cost nothing here. */
@@ -30,9 +33,11 @@ static const char schema_1[] =
 
 static const char *const steps[] = {schema_1};
 
-#define FIXED_AND_CHANGING \
-	"id, capability, feature, action, target, user_id, session, digest, summary_digest, generation," \
-	" created_at, expires_at, state, tell, execute_requested, sent, channel, grant_id, decided_at," \
+#define FIXED_AND_CHANGING                                                                         \
+	"id, capability, feature, action, target, user_id, session, digest, summary_digest, "      \
+	"generation,"                                                                              \
+	" created_at, expires_at, state, tell, execute_requested, sent, channel, grant_id, "       \
+	"decided_at,"                                                                              \
 	" grant_expires, started_at, finished_at, code, error"
 
 enum statement {
@@ -42,10 +47,8 @@ enum statement {
 	ST_FIND_CAPABILITY,
 	ST_TEXT, /* one for each column */
 	ST_TEXT_LAST = ST_TEXT + HB_COL_RESULT,
-	ST_IDS,  /* one for each query */
+	ST_IDS, /* one for each query */
 	ST_IDS_LAST = ST_IDS + HB_Q_TELL,
-	ST_VIEW_ID,
-	ST_VIEW_LIST,
 	ST_COUNT_LIVE,
 	ST_RESUBMIT,
 	ST_PRUNE,
@@ -54,18 +57,15 @@ enum statement {
 	ST_COUNT
 };
 
-#define VIEW \
-	"SELECT id, feature, action, target, state, digest, summary, summary_digest, user_id, session, generation," \
-	" created_at, expires_at, decided_at, decided_by, channel, started_at, finished_at, progress, result," \
-	" error, code FROM operations "
-
 static const char *const sql[ST_COUNT] = {
 	[ST_INSERT] = "INSERT INTO operations (" FIXED_AND_CHANGING ", request, summary) VALUES"
-		      " (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26)",
-	[ST_UPDATE] = "UPDATE operations SET state=?3, tell=?4, execute_requested=?5, sent=?6, channel=?7, grant_id=?8,"
-		      " decided_at=?9, grant_expires=?10, started_at=?11, finished_at=?12, code=?13, error=?14,"
+		      " (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+	[ST_UPDATE] = "UPDATE operations SET state=?3, tell=?4, execute_requested=?5, sent=?6,"
+		      " channel=?7, grant_id=?8, decided_at=?9, grant_expires=?10,"
+		      " started_at=?11, finished_at=?12, code=?13, error=?14,"
 		      " envelope=coalesce(?15,envelope), decided_by=coalesce(?16,decided_by),"
-		      " result=coalesce(?17,result), progress=coalesce(?18,progress) WHERE id=?1 AND state=?2",
+		      " result=coalesce(?17,result), progress=coalesce(?18,progress)"
+		      " WHERE id=?1 AND state=?2",
 	[ST_FIND_ID] = "SELECT " FIXED_AND_CHANGING " FROM operations WHERE id=?1",
 	[ST_FIND_CAPABILITY] = "SELECT " FIXED_AND_CHANGING " FROM operations WHERE capability=?1",
 	[ST_TEXT + HB_COL_REQUEST] = "SELECT request FROM operations WHERE id=?1",
@@ -74,19 +74,19 @@ static const char *const sql[ST_COUNT] = {
 	[ST_TEXT + HB_COL_RESULT] = "SELECT result FROM operations WHERE id=?1",
 	[ST_IDS + HB_Q_RESTORE] =
 		"SELECT id FROM operations WHERE state < 4 AND state IN (0,2,3) AND ?1=?1 LIMIT ?2",
-	[ST_IDS + HB_Q_PENDING_DUE] =
-		"SELECT id FROM operations WHERE state < 4 AND state IN (0,1) AND expires_at <= ?1 LIMIT ?2",
-	[ST_IDS + HB_Q_GRANT_DUE] =
-		"SELECT id FROM operations WHERE state < 4 AND state = 2 AND grant_expires <= ?1 LIMIT ?2",
-	[ST_IDS + HB_Q_OLD_POLICY] =
-		"SELECT id FROM operations WHERE state < 4 AND state IN (0,1,2) AND generation <> ?1 LIMIT ?2",
-	[ST_IDS + HB_Q_TELL] = "SELECT id FROM operations WHERE tell <> 0 AND ?1=?1 ORDER BY n LIMIT ?2",
-	[ST_VIEW_ID] = VIEW "WHERE id=?1",
-	[ST_VIEW_LIST] = VIEW "ORDER BY n DESC LIMIT ?1",
+	[ST_IDS + HB_Q_PENDING_DUE] = "SELECT id FROM operations WHERE state < 4 AND state IN "
+				      "(0,1) AND expires_at <= ?1 LIMIT ?2",
+	[ST_IDS + HB_Q_GRANT_DUE] = "SELECT id FROM operations WHERE state < 4 AND state = 2 AND "
+				    "grant_expires <= ?1 LIMIT ?2",
+	[ST_IDS + HB_Q_OLD_POLICY] = "SELECT id FROM operations WHERE state < 4 AND state IN "
+				     "(0,1,2) AND generation <> ?1 LIMIT ?2",
+	[ST_IDS + HB_Q_TELL] =
+		"SELECT id FROM operations WHERE tell <> 0 AND ?1=?1 ORDER BY n LIMIT ?2",
 	[ST_COUNT_LIVE] = "SELECT count(*) FROM operations WHERE state < 4",
 	[ST_RESUBMIT] = "UPDATE operations SET tell=1 WHERE state < 4 AND state = 1",
-	[ST_PRUNE] = "DELETE FROM operations WHERE n IN (SELECT n FROM operations WHERE created_at < ?1"
-		     " AND state >= 4 AND tell = 0 ORDER BY n LIMIT 500)",
+	[ST_PRUNE] =
+		"DELETE FROM operations WHERE n IN (SELECT n FROM operations WHERE created_at < ?1"
+		" AND state >= 4 AND tell = 0 ORDER BY n LIMIT 500)",
 	[ST_GENERATION_GET] = "SELECT value FROM meta WHERE key='generation'",
 	[ST_GENERATION_SET] = "INSERT INTO meta VALUES ('generation', ?1)"
 			      " ON CONFLICT(key) DO UPDATE SET value=excluded.value",
@@ -100,23 +100,19 @@ struct hb_store {
 };
 
 static const char *const state_names[] = {
-	[HB_OP_PREPARED] = "prepared",
-	[HB_OP_AWAITING] = "awaiting_approval",
-	[HB_OP_APPROVED] = "approved",
-	[HB_OP_EXECUTING] = "executing",
-	[HB_OP_SUCCEEDED] = "succeeded",
-	[HB_OP_FAILED] = "failed",
-	[HB_OP_UNKNOWN] = "outcome_unknown",
-	[HB_OP_DENIED] = "denied",
-	[HB_OP_EXPIRED] = "expired",
-	[HB_OP_CANCELLED] = "cancelled",
+	[HB_OP_PREPARED] = "prepared",	     [HB_OP_AWAITING] = "awaiting_approval",
+	[HB_OP_APPROVED] = "approved",	     [HB_OP_EXECUTING] = "executing",
+	[HB_OP_SUCCEEDED] = "succeeded",     [HB_OP_FAILED] = "failed",
+	[HB_OP_UNKNOWN] = "outcome_unknown", [HB_OP_DENIED] = "denied",
+	[HB_OP_EXPIRED] = "expired",	     [HB_OP_CANCELLED] = "cancelled",
 	[HB_OP_REVOKED] = "revoked",
 };
 
 const char *
 hb_op_state_name(enum hb_op_state s)
 {
-	return (size_t)s < sizeof(state_names) / sizeof(state_names[0]) ? state_names[s] : "unknown";
+	return (size_t)s < sizeof(state_names) / sizeof(state_names[0]) ? state_names[s]
+									: "unknown";
 }
 
 static int
@@ -129,12 +125,15 @@ int
 hb_store_open(const char *path, struct hb_store **out, struct hb_error *err)
 {
 	struct hb_store *s = hb_calloc(1, sizeof(*s));
-	const struct hb_db_options options = {.steps = steps, .step_count = sizeof(steps) / sizeof(steps[0])};
+	const struct hb_db_options options = {.steps = steps,
+					      .step_count = sizeof(steps) / sizeof(steps[0])};
 
-	if (hb_db_open(path, &options, &s->db, err) < 0 || hb_db_exec(s->db, "PRAGMA cache_size=-1024", err) < 0)
+	if (hb_db_open(path, &options, &s->db, err) < 0 ||
+	    hb_db_exec(s->db, "PRAGMA cache_size=-1024", err) < 0)
 		goto fail;
 	for (int i = 0; i < ST_COUNT; i++)
-		if (sqlite3_prepare_v3(s->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &s->st[i], NULL) != SQLITE_OK) {
+		if (sqlite3_prepare_v3(s->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &s->st[i],
+				       NULL) != SQLITE_OK) {
 			fail_sql(s, err, "prepare a statement");
 			goto fail;
 		}
@@ -159,14 +158,15 @@ hb_store_close(struct hb_store *s)
 	free(s);
 }
 
-/* synchronous can be changed between transactions; a grant must not be lost by a power cut, a request may. */
+/* synchronous can be changed between transactions; a grant must not be lost by a power cut, a
+ * request may. */
 static int
 set_durable(struct hb_store *s, bool full, struct hb_error *err)
 {
 	if (s->full == full)
 		return 0;
-	if (sqlite3_exec(s->db, full ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL", NULL, NULL, NULL) !=
-	    SQLITE_OK)
+	if (sqlite3_exec(s->db, full ? "PRAGMA synchronous=FULL" : "PRAGMA synchronous=NORMAL",
+			 NULL, NULL, NULL) != SQLITE_OK)
 		return fail_sql(s, err, "set durability");
 	s->full = full;
 	return 0;
@@ -194,14 +194,15 @@ run(struct hb_store *s, sqlite3_stmt *st, const char *doing, struct hb_error *er
 }
 
 int
-hb_store_insert(struct hb_store *s, const struct hb_op *op, const char *request, const char *summary,
-		struct hb_error *err)
+hb_store_insert(struct hb_store *s, const struct hb_op *op, const char *request,
+		const char *summary, struct hb_error *err)
 {
 	sqlite3_stmt *st = s->st[ST_INSERT];
-	const char *texts[] = {op->id,     op->capability, op->feature, op->action,        op->target,
-			       op->user_id, op->session,   op->digest,  op->summary_digest};
-	int64_t numbers[] = {op->generation, op->created_at, op->expires_at, op->state, op->tell,
-			     op->execute_requested, op->sent};
+	const char *texts[] = {op->id,	    op->capability, op->feature,
+			       op->action,  op->target,	    op->user_id,
+			       op->session, op->digest,	    op->summary_digest};
+	int64_t numbers[] = {op->generation, op->created_at,	    op->expires_at, op->state,
+			     op->tell,	     op->execute_requested, op->sent};
 	int64_t times[] = {op->decided_at, op->grant_expires, op->started_at, op->finished_at};
 	int i = 1;
 
@@ -226,8 +227,8 @@ hb_store_insert(struct hb_store *s, const struct hb_op *op, const char *request,
 }
 
 int
-hb_store_update(struct hb_store *s, const struct hb_op *op, enum hb_op_state from, const struct hb_op_extra *extra,
-		bool durable, struct hb_error *err)
+hb_store_update(struct hb_store *s, const struct hb_op *op, enum hb_op_state from,
+		const struct hb_op_extra *extra, bool durable, struct hb_error *err)
 {
 	static const struct hb_op_extra nothing;
 	sqlite3_stmt *st = s->st[ST_UPDATE];
@@ -303,7 +304,8 @@ read_row(sqlite3_stmt *st, struct hb_op *op)
 }
 
 static int
-find(struct hb_store *s, enum statement which, const char *key, struct hb_op *op, struct hb_error *err)
+find(struct hb_store *s, enum statement which, const char *key, struct hb_op *op,
+     struct hb_error *err)
 {
 	sqlite3_stmt *st = s->st[which];
 	int rc, result = 0;
@@ -313,9 +315,11 @@ find(struct hb_store *s, enum statement which, const char *key, struct hb_op *op
 	if (rc == SQLITE_ROW)
 		read_row(st, op);
 	else if (rc == SQLITE_DONE)
-		result = hb_fail(err, "unknown_operation", which == ST_FIND_ID
-				 ? "no operation has this id; `hermesctl operations list` shows those there are"
-				 : "no operation has this capability: it was never issued here, or it is long over");
+		result = hb_fail(err, "unknown_operation",
+				 which == ST_FIND_ID ? "no operation has this id; `hermesctl "
+						       "operations list` shows those there are"
+						     : "no operation has this capability: it was "
+						       "never issued here, or it is long over");
 	else
 		result = fail_sql(s, err, "read an operation");
 	sqlite3_reset(st);
@@ -330,7 +334,8 @@ hb_store_find(struct hb_store *s, const char *id, struct hb_op *op, struct hb_er
 }
 
 int
-hb_store_find_capability(struct hb_store *s, const char *capability, struct hb_op *op, struct hb_error *err)
+hb_store_find_capability(struct hb_store *s, const char *capability, struct hb_op *op,
+			 struct hb_error *err)
 {
 	return find(s, ST_FIND_CAPABILITY, capability, op, err);
 }
@@ -356,8 +361,8 @@ hb_store_text(struct hb_store *s, const char *id, enum hb_op_column which, struc
 }
 
 int
-hb_store_ids(struct hb_store *s, enum hb_op_query query, int64_t arg, size_t limit, char (**ids)[HB_OP_ID],
-	     size_t *count, struct hb_error *err)
+hb_store_ids(struct hb_store *s, enum hb_op_query query, int64_t arg, size_t limit,
+	     char (**ids)[HB_OP_ID], size_t *count, struct hb_error *err)
 {
 	sqlite3_stmt *st = s->st[ST_IDS + query];
 	struct hb_buf found = HB_BUF_INIT;
@@ -385,93 +390,16 @@ hb_store_ids(struct hb_store *s, enum hb_op_query query, int64_t arg, size_t lim
 	return 0;
 }
 
+sqlite3 *
+hb_store_db(const struct hb_store *s)
+{
+	return s->db;
+}
+
 size_t
 hb_store_live(const struct hb_store *s)
 {
 	return s->live;
-}
-
-static void
-set_json(json_t *object, const char *name, sqlite3_stmt *st, int i, json_t *absent)
-{
-	const char *text = (const char *)sqlite3_column_text(st, i);
-	json_t *value = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
-
-	if (value)
-		json_decref(absent);
-	json_object_set_new(object, name, value ? value : absent);
-}
-
-static json_t *
-view_row(sqlite3_stmt *st)
-{
-	static const char *const texts[] = {"id", "feature", "action", "target"};
-	static const struct {
-		const char *name;
-		int column;
-	} more_texts[] = {{"digest", 5}, {"summary", 6}, {"summary_digest", 7}, {"user_id", 8}, {"session", 9},
-			  {"channel", 15}},
-	  times[] = {{"generation", 10}, {"created_at", 11}, {"expires_at", 12}, {"decided_at", 13},
-		     {"started_at", 16}, {"finished_at", 17}};
-	json_t *o = json_object();
-
-	for (int i = 0; i < 4; i++)
-		json_object_set_new(o, i == 0 ? "operation_id" : texts[i],
-				    json_string((const char *)sqlite3_column_text(st, i)));
-	json_object_set_new(o, "state", json_string(hb_op_state_name((enum hb_op_state)sqlite3_column_int(st, 4))));
-	for (size_t k = 0; k < sizeof(more_texts) / sizeof(more_texts[0]); k++)
-		json_object_set_new(o, more_texts[k].name,
-				    json_string((const char *)sqlite3_column_text(st, more_texts[k].column)));
-	for (size_t k = 0; k < sizeof(times) / sizeof(times[0]); k++)
-		json_object_set_new(o, times[k].name, json_integer(sqlite3_column_int64(st, times[k].column)));
-	set_json(o, "decided_by", st, 14, json_array());
-	set_json(o, "progress", st, 18, json_null());
-	set_json(o, "result", st, 19, json_null());
-	if (*(const char *)sqlite3_column_text(st, 20)) {
-		json_object_set_new(o, "error", json_string((const char *)sqlite3_column_text(st, 20)));
-		json_object_set_new(o, "code", json_string((const char *)sqlite3_column_text(st, 21)));
-	}
-	return o;
-}
-
-json_t *
-hb_store_json(struct hb_store *s, const char *id, struct hb_error *err)
-{
-	sqlite3_stmt *st = s->st[ST_VIEW_ID];
-	json_t *o = NULL;
-	int rc;
-
-	bind_text(st, 1, id);
-	rc = sqlite3_step(st);
-	if (rc == SQLITE_ROW)
-		o = view_row(st);
-	else if (rc == SQLITE_DONE)
-		hb_fail(err, "unknown_operation",
-			"no operation has this id; `hermesctl operations list` shows those there are");
-	else
-		fail_sql(s, err, "read an operation");
-	sqlite3_reset(st);
-	sqlite3_clear_bindings(st);
-	return o;
-}
-
-json_t *
-hb_store_list(struct hb_store *s, int limit, struct hb_error *err)
-{
-	sqlite3_stmt *st = s->st[ST_VIEW_LIST];
-	json_t *list = json_array();
-	int rc;
-
-	sqlite3_bind_int(st, 1, limit);
-	while ((rc = sqlite3_step(st)) == SQLITE_ROW)
-		json_array_append_new(list, view_row(st));
-	if (rc != SQLITE_DONE) {
-		fail_sql(s, err, "list operations");
-		json_decref(list);
-		list = NULL;
-	}
-	sqlite3_reset(st);
-	return list;
 }
 
 int
@@ -498,8 +426,10 @@ hb_store_see_generation(struct hb_store *s, int64_t generation, struct hb_error 
 	sqlite3_reset(get);
 	if (generation < seen)
 		return hb_fail(err, "generation_went_back",
-			       "policy generation is %lld but %lld was seen before: an old policy file was put back; "
-			       "write it again with `hermesctl policy set` so that its generation is higher",
+			       "policy generation is %lld but %lld was seen before: an old policy "
+			       "file was put back; "
+			       "write it again with `hermesctl policy set` so that its generation "
+			       "is higher",
 			       (long long)generation, (long long)seen);
 	if (generation == seen)
 		return 0;

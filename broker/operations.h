@@ -1,9 +1,10 @@
 /*
  * The broker's memory of operations: one SQLite table, one row an operation.
  *
- * The row is the truth; nothing about an operation lives only in memory, so a restart at any instant finds
- * everything again. The database authorises nothing: executors verify the grant themselves. Rows are committed
- * with synchronous=NORMAL (they survive the death of the process), rows that hold a grant or an outcome with FULL.
+ * The row is the truth; nothing about an operation lives only in memory, so a restart at any
+ * instant finds everything again. The database authorises nothing: executors verify the grant
+ * themselves. Rows are committed with synchronous=NORMAL (they survive the death of the process),
+ * rows that hold a grant or an outcome with FULL.
  */
 #ifndef HB_BROKER_OPERATIONS_H
 #define HB_BROKER_OPERATIONS_H
@@ -46,7 +47,7 @@ struct hb_op {
 	enum hb_op_state state;
 	enum hb_op_tell tell;
 	bool execute_requested; /* the client has sent /execute */
-	bool sent;              /* the executor said that it has the grant */
+	bool sent;		/* the executor said that it has the grant */
 	char channel[24], grant_id[HB_HEX256];
 	int64_t decided_at, grant_expires, started_at, finished_at;
 	char code[HB_ERROR_CODE_MAX], error[HB_ERROR_MESSAGE_MAX]; /* "" unless refused or failed */
@@ -60,17 +61,18 @@ struct hb_op_extra {
 enum hb_op_column { HB_COL_REQUEST, HB_COL_SUMMARY, HB_COL_ENVELOPE, HB_COL_RESULT };
 
 enum hb_op_query {
-	HB_Q_RESTORE,      /* prepared, approved or executing: what a restart must look at one by one */
-	HB_Q_PENDING_DUE,  /* prepared or awaiting, expires_at <= arg */
-	HB_Q_GRANT_DUE,    /* approved, grant_expires <= arg */
-	HB_Q_OLD_POLICY,   /* prepared, awaiting or approved, generation <> arg */
-	HB_Q_TELL          /* something to tell the approver */
+	HB_Q_RESTORE, /* prepared, approved or executing: what a restart must look at one by one */
+	HB_Q_PENDING_DUE, /* prepared or awaiting, expires_at <= arg */
+	HB_Q_GRANT_DUE,	  /* approved, grant_expires <= arg */
+	HB_Q_OLD_POLICY,  /* prepared, awaiting or approved, generation <> arg */
+	HB_Q_TELL	  /* something to tell the approver */
 };
 
 struct hb_store;
 
 const char *hb_op_state_name(enum hb_op_state s);
-static inline bool hb_op_final(enum hb_op_state s)
+static inline bool
+hb_op_final(enum hb_op_state s)
 {
 	return s >= HB_OP_SUCCEEDED;
 }
@@ -78,8 +80,8 @@ static inline bool hb_op_final(enum hb_op_state s)
 int hb_store_open(const char *path, struct hb_store **out, struct hb_error *err);
 void hb_store_close(struct hb_store *s);
 
-int hb_store_insert(struct hb_store *s, const struct hb_op *op, const char *request, const char *summary,
-		    struct hb_error *err);
+int hb_store_insert(struct hb_store *s, const struct hb_op *op, const char *request,
+		    const char *summary, struct hb_error *err);
 
 /* Write what changes, if the row is still in state `from` (code operation_changed otherwise).
  * `durable`: on disk before this returns. */
@@ -88,14 +90,16 @@ int hb_store_update(struct hb_store *s, const struct hb_op *op, enum hb_op_state
 
 /* Code unknown_operation when there is none. */
 int hb_store_find(struct hb_store *s, const char *id, struct hb_op *op, struct hb_error *err);
-int hb_store_find_capability(struct hb_store *s, const char *capability, struct hb_op *op, struct hb_error *err);
+int hb_store_find_capability(struct hb_store *s, const char *capability, struct hb_op *op,
+			     struct hb_error *err);
 
 /* One large column; caller frees. NULL with err when missing. */
-char *hb_store_text(struct hb_store *s, const char *id, enum hb_op_column column, struct hb_error *err);
+char *hb_store_text(struct hb_store *s, const char *id, enum hb_op_column column,
+		    struct hb_error *err);
 
 /* Ids of the rows a query finds, oldest first; caller frees *ids. */
-int hb_store_ids(struct hb_store *s, enum hb_op_query query, int64_t arg, size_t limit, char (**ids)[HB_OP_ID],
-		 size_t *count, struct hb_error *err);
+int hb_store_ids(struct hb_store *s, enum hb_op_query query, int64_t arg, size_t limit,
+		 char (**ids)[HB_OP_ID], size_t *count, struct hb_error *err);
 size_t hb_store_live(const struct hb_store *s); /* how many are not final */
 
 /* As clients see it (docs/PROTOCOL.md, One operation): never the capability. New references. */

@@ -1,6 +1,7 @@
 /*
- * What the approver has to hear: requests submitted again, requests withdrawn, outcomes. Each operation's row holds
- * what is due, so that neither side's restart loses it; here it is sent, a few at a time, until it was answered.
+ * What the approver has to hear: requests submitted again, requests withdrawn, outcomes. Each
+ * operation's row holds what is due, so that neither side's restart loses it; here it is sent, a
+ * few at a time, until it was answered.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,16 +30,19 @@ slot_of(struct hb_broker *b, const char *id)
 }
 
 json_t *
-hb_outbox_request(struct hb_broker *b, const struct hb_op *op, const char *request, struct hb_error *err)
+hb_outbox_request(struct hb_broker *b, const struct hb_op *op, const char *request,
+		  struct hb_error *err)
 {
-	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:s, s:s, s:I, s:I}", "target", op->target, "feature",
-			      op->feature, "capability", op->capability, "operation_id", op->id, "digest", op->digest,
-			      "request", json_loads(request, 0, NULL), "summary_digest", op->summary_digest, "user_id",
-			      op->user_id, "session", op->session, "generation", (json_int_t)op->generation,
-			      "expires_at", (json_int_t)op->expires_at);
+	json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:s, s:s, s:I, s:I}", "target",
+			      op->target, "feature", op->feature, "capability", op->capability,
+			      "operation_id", op->id, "digest", op->digest, "request",
+			      json_loads(request, 0, NULL), "summary_digest", op->summary_digest,
+			      "user_id", op->user_id, "session", op->session, "generation",
+			      (json_int_t)op->generation, "expires_at", (json_int_t)op->expires_at);
 
 	if (!o)
-		hb_fail(err, "storage_failed", "operation %s: the stored request can't be read", op->id);
+		hb_fail(err, "storage_failed", "operation %s: the stored request can't be read",
+			op->id);
 	return o;
 }
 
@@ -56,8 +60,10 @@ delivered(int status, const json_t *body, const struct hb_error *reason, void *a
 	b->outbox_inflight--;
 	if (status == 0) {
 		b->outbox_fails++;
-		b->outbox_not_before = hb_now() + (b->outbox_fails < 5 ? 1 << b->outbox_fails : BACKOFF_MAX_SECONDS);
-		hb_log(HB_LOG_WARN, "approver_unreachable", "operation", l->id, "error", reason->message, NULL);
+		b->outbox_not_before = hb_now() + (b->outbox_fails < 5 ? 1 << b->outbox_fails
+								       : BACKOFF_MAX_SECONDS);
+		hb_log(HB_LOG_WARN, "approver_unreachable", "operation", l->id, "error",
+		       reason->message, NULL);
 		goto out;
 	}
 	b->outbox_fails = 0;
@@ -66,8 +72,10 @@ delivered(int status, const json_t *body, const struct hb_error *reason, void *a
 	op.tell = HB_TELL_NOTHING;
 	if (hb_store_update(b->store, &op, op.state, NULL, false, NULL) < 0)
 		goto out;
-	/* Submitted again and refused: nobody will be able to decide. Its own word goes to the client. */
-	if (l->tell == HB_TELL_SUBMIT && hb_reply_failed(status, body, &err) < 0 && op.state == HB_OP_AWAITING)
+	/* Submitted again and refused: nobody will be able to decide. Its own word goes to the
+	 * client. */
+	if (l->tell == HB_TELL_SUBMIT && hb_reply_failed(status, body, &err) < 0 &&
+	    op.state == HB_OP_AWAITING)
 		hb_flow_end(b, &op, HB_OP_CANCELLED, err.code, err.message);
 out:
 	free(l);
@@ -82,8 +90,9 @@ outcome(struct hb_broker *b, const struct hb_op *op)
 	json_t *o;
 
 	free(text);
-	o = json_pack("{s:s, s:s, s:I, s:I, s:s}", "operation_id", op->id, "state", hb_op_state_name(op->state),
-		      "returncode", (json_int_t)hb_json_int(result, "returncode", -1), "duration",
+	o = json_pack("{s:s, s:s, s:I, s:I, s:s}", "operation_id", op->id, "state",
+		      hb_op_state_name(op->state), "returncode",
+		      (json_int_t)hb_json_int(result, "returncode", -1), "duration",
 		      (json_int_t)hb_json_int(result, "duration", 0), "output_sha256",
 		      hb_json_text(result, "output_sha256", ""));
 	json_decref(result);
@@ -93,15 +102,19 @@ outcome(struct hb_broker *b, const struct hb_op *op)
 static int
 send_letter(struct hb_broker *b, const char *id)
 {
-	struct hb_call call = {.server = HB_PEER_APPROVER, .method = "POST", .header_name = "X-Approval-Secret",
-			       .timeout_ms = HB_CALL_TIMEOUT_MS, .on_done = delivered};
+	struct hb_call call = {.server = HB_PEER_APPROVER,
+			       .method = "POST",
+			       .header_name = "X-Approval-Secret",
+			       .timeout_ms = HB_CALL_TIMEOUT_MS,
+			       .on_done = delivered};
 	struct letter *l;
 	struct hb_error err;
 	struct hb_op op;
 	json_t *body = NULL;
 	char *request, *slot = slot_of(b, "");
 
-	if (!slot || hb_secret_watch(&b->approval, &err) < 0 || hb_store_find(b->store, id, &op, &err) < 0)
+	if (!slot || hb_secret_watch(&b->approval, &err) < 0 ||
+	    hb_store_find(b->store, id, &op, &err) < 0)
 		return -1;
 	switch (op.tell) {
 	case HB_TELL_SUBMIT:
@@ -113,7 +126,8 @@ send_letter(struct hb_broker *b, const char *id)
 		break;
 	case HB_TELL_WITHDRAW:
 		call.path = "/withdraw";
-		body = json_pack("{s:s, s:s}", "operation_id", id, "reason", hb_op_state_name(op.state));
+		body = json_pack("{s:s, s:s}", "operation_id", id, "reason",
+				 hb_op_state_name(op.state));
 		break;
 	case HB_TELL_OUTCOME:
 		call.path = "/outcome";

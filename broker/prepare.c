@@ -1,13 +1,15 @@
 /*
- * POST /prepare: a client's wish becomes a sealed, stored operation that a person has been asked about.
+ * POST /prepare: a client's wish becomes a sealed, stored operation that a person has been asked
+ * about.
  *
  *   decode, validate, policy, bounds, floor     here, at once
  *   seal                                        the executor fills in what names stand for now
- *   check again, digest, summary                over the sealed form: this is what will be shown and run
- *   store, submit                               first the row, then the approver, then the answer
+ *   check again, digest, summary                over the sealed form: this is what will be shown
+ * and run store, submit                               first the row, then the approver, then the
+ * answer
  *
- * A client that goes away before it has its answer never learns the capability, so nobody could use what was
- * prepared: the operation is cancelled and withdrawn instead of bothering a person.
+ * A client that goes away before it has its answer never learns the capability, so nobody could use
+ * what was prepared: the operation is cancelled and withdrawn instead of bothering a person.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +38,8 @@ struct prepare_in {
 static const struct hb_field prepare_fields[] = {
 	{"feature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct prepare_in, feature), 1, 15},
 	{"request", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct prepare_in, request), 0, 0},
-	{"user_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED | HB_FIELD_DECIMAL, offsetof(struct prepare_in, user_id), 1, 20},
+	{"user_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED | HB_FIELD_DECIMAL,
+	 offsetof(struct prepare_in, user_id), 1, 20},
 	{"session", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct prepare_in, session), 1, 127},
 };
 
@@ -58,23 +61,26 @@ client_gone(void *arg)
 static void
 refuse(struct prepare *p, const struct hb_error *err)
 {
-	hb_log(HB_LOG_INFO, "prepare_refused", "feature", p->op.feature, "user", p->op.user_id, "code", err->code,
-	       "error", err->message, NULL);
+	hb_log(HB_LOG_INFO, "prepare_refused", "feature", p->op.feature, "user", p->op.user_id,
+	       "code", err->code, "error", err->message, NULL);
 	if (p->req)
 		hb_refuse(p->req, err);
 	prepare_free(p);
 }
 
-/* The same checks twice: on what the client wrote, so that nonsense never reaches an executor, and on what the
- * executor made of it, since that is what would run. */
+/* The same checks twice: on what the client wrote, so that nonsense never reaches an executor, and
+ * on what the executor made of it, since that is what would run. */
 static int
 permitted(struct hb_broker *b, const struct hb_op *op, const json_t *request, struct hb_error *err)
 {
-	if (hb_broker_policy(b, err) < 0 || hb_policy_permits(&b->policy.live, op->feature, op->user_id, err) < 0)
+	if (hb_broker_policy(b, err) < 0 ||
+	    hb_policy_permits(&b->policy.live, op->feature, op->user_id, err) < 0)
 		return -1;
 	if (!hb_bounds_executor(b->policy.bounds, op->target))
-		return hb_fail(err, "not_deployed", "the %s executor is not deployed on this host (bounds.conf, "
-			       "[executors] deployed)", op->target);
+		return hb_fail(err, "not_deployed",
+			       "the %s executor is not deployed on this host (bounds.conf, "
+			       "[executors] deployed)",
+			       op->target);
 	if (hb_bounds_check(b->policy.bounds, op->feature, request, err) < 0)
 		return -1;
 	return hb_floor_check(op->feature, request, err);
@@ -89,7 +95,8 @@ submitted(int status, const json_t *body, const struct hb_error *err, void *arg)
 	json_t *answer;
 
 	if (status == 0)
-		hb_fail(&why, "approver_unreachable", "hermes-approver can't be asked: %s", err->message);
+		hb_fail(&why, "approver_unreachable", "hermes-approver can't be asked: %s",
+			err->message);
 	if (status == 0 || hb_reply_failed(status, body, &why) < 0) {
 		/* It may have been recorded there all the same: withdraw it. */
 		hb_flow_end(b, &p->op, HB_OP_CANCELLED, why.code, why.message);
@@ -103,12 +110,13 @@ submitted(int status, const json_t *body, const struct hb_error *err, void *arg)
 		return;
 	}
 	p->op.state = HB_OP_AWAITING;
-	/* A very quick decision, or a change of policy, may have come first; the answer is the same. */
+	/* A very quick decision, or a change of policy, may have come first; the answer is the
+	 * same. */
 	if (hb_store_update(b->store, &p->op, HB_OP_PREPARED, NULL, false, &ignored) == 0)
 		hb_watchers_changed(b, &p->op);
-	answer = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "status", "prepared", "capability", p->op.capability,
-			   "digest", p->op.digest, "summary", p->summary.data, "operation_id", p->op.id, "expires_at",
-			   (json_int_t)p->op.expires_at);
+	answer = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "status", "prepared", "capability",
+			   p->op.capability, "digest", p->op.digest, "summary", p->summary.data,
+			   "operation_id", p->op.id, "expires_at", (json_int_t)p->op.expires_at);
 	hb_reply_json(p->req, 200, answer);
 	prepare_free(p);
 }
@@ -122,7 +130,8 @@ describe(struct prepare *p, const json_t *sealed, struct hb_error *err)
 
 	if (hb_operation_check_sealed(op->feature, sealed, err) < 0)
 		return hb_fail_prefix(err, "the %s executor's sealed form", op->target);
-	if (permitted(p->b, op, sealed, err) < 0 || hb_operation_digest(op->feature, sealed, op->digest, err) < 0 ||
+	if (permitted(p->b, op, sealed, err) < 0 ||
+	    hb_operation_digest(op->feature, sealed, op->digest, err) < 0 ||
 	    hb_summary(op->feature, sealed, &p->summary, NULL, err) < 0)
 		return -1;
 	hb_summary_digest(&p->summary, op->summary_digest);
@@ -142,16 +151,20 @@ sealed(int status, const json_t *body, const struct hb_error *reason, void *arg)
 {
 	struct prepare *p = arg;
 	struct hb_broker *b = p->b;
-	struct hb_call call = {.server = HB_PEER_APPROVER, .method = "POST", .path = "/request",
-			       .header_name = "X-Approval-Secret", .timeout_ms = HB_REQUEST_TIMEOUT_MS,
-			       .on_done = submitted, .arg = p};
+	struct hb_call call = {.server = HB_PEER_APPROVER,
+			       .method = "POST",
+			       .path = "/request",
+			       .header_name = "X-Approval-Secret",
+			       .timeout_ms = HB_REQUEST_TIMEOUT_MS,
+			       .on_done = submitted,
+			       .arg = p};
 	struct hb_error err;
 	json_t *request, *ask = NULL;
 	char *text = NULL;
 
 	if (status == 0) {
-		hb_fail(&err, "executor_unreachable", "the %s executor can't be asked: %s", p->op.target,
-			reason->message);
+		hb_fail(&err, "executor_unreachable", "the %s executor can't be asked: %s",
+			p->op.target, reason->message);
 		goto refused;
 	}
 	if (hb_reply_failed(status, body, &err) < 0)
@@ -170,8 +183,8 @@ sealed(int status, const json_t *body, const struct hb_error *reason, void *arg)
 	text = json_dumps(request, JSON_COMPACT);
 	if (hb_store_insert(b->store, &p->op, text, p->summary.data, &err) < 0)
 		goto refused;
-	hb_log(HB_LOG_DEBUG, "prepared", "operation", p->op.id, "feature", p->op.feature, "action", p->op.action,
-	       "user", p->op.user_id, NULL);
+	hb_log(HB_LOG_DEBUG, "prepared", "operation", p->op.id, "feature", p->op.feature, "action",
+	       p->op.action, "user", p->op.user_id, NULL);
 	ask = hb_outbox_request(b, &p->op, text, &err);
 	free(text);
 	if (!ask) {
@@ -196,7 +209,10 @@ hb_route_prepare(struct hb_request *req, void *ctx)
 	struct prepare *p;
 	struct prepare_in in = {0};
 	struct hb_error err;
-	struct hb_call call = {.method = "POST", .path = "/seal", .timeout_ms = HB_SEAL_TIMEOUT_MS, .on_done = sealed};
+	struct hb_call call = {.method = "POST",
+			       .path = "/seal",
+			       .timeout_ms = HB_SEAL_TIMEOUT_MS,
+			       .on_done = sealed};
 	const char *feature;
 	json_t *validated = NULL, *body;
 
@@ -205,19 +221,20 @@ hb_route_prepare(struct hb_request *req, void *ctx)
 	p = hb_calloc(1, sizeof(*p));
 	p->b = b;
 	p->req = req;
-	if (hb_fields_decode(hb_request_json(req), prepare_fields, sizeof(prepare_fields) / sizeof(prepare_fields[0]),
-			     &in, &err) < 0)
+	if (hb_fields_decode(hb_request_json(req), prepare_fields,
+			     sizeof(prepare_fields) / sizeof(prepare_fields[0]), &in, &err) < 0)
 		goto refused;
 	memccpy(p->op.user_id, in.user_id, 0, sizeof(p->op.user_id) - 1);
 	memccpy(p->op.session, in.session, 0, sizeof(p->op.session) - 1);
 	if (strlen(in.session) >= sizeof(p->op.session)) {
-		hb_fail(&err, "out_of_range", "session is %zu bytes long; at most %zu are accepted", strlen(in.session),
-			sizeof(p->op.session) - 1);
+		hb_fail(&err, "out_of_range", "session is %zu bytes long; at most %zu are accepted",
+			strlen(in.session), sizeof(p->op.session) - 1);
 		goto refused;
 	}
 	feature = hb_feature_canonical(in.feature);
 	if (!feature) {
-		hb_fail(&err, "unknown_feature", "unknown feature; there are runtime, local, docker and ssh");
+		hb_fail(&err, "unknown_feature",
+			"unknown feature; there are runtime, local, docker and ssh");
 		goto refused;
 	}
 	memccpy(p->op.feature, feature, 0, sizeof(p->op.feature) - 1);
@@ -226,7 +243,8 @@ hb_route_prepare(struct hb_request *req, void *ctx)
 	if (!validated || permitted(b, &p->op, validated, &err) < 0)
 		goto refused;
 	if (hb_store_live(b->store) >= HB_PENDING_MAX) {
-		hb_fail(&err, "busy", "%d operations wait for a decision already; cancel some or let them expire",
+		hb_fail(&err, "busy",
+			"%d operations wait for a decision already; cancel some or let them expire",
 			HB_PENDING_MAX);
 		goto refused;
 	}

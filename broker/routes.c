@@ -1,6 +1,6 @@
 /*
- * What may be called: one line a route. Refusals of the application are answered with status 200 and `error`, since
- * clients that exist read the body of a 2xx only; wrong secrets are 401.
+ * What may be called: one line a route. Refusals of the application are answered with status 200
+ * and `error`, since clients that exist read the body of a 2xx only; wrong secrets are 401.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,8 @@ hb_refuse(struct hb_request *req, const struct hb_error *err)
 	hb_reply_error(req, 200, err);
 }
 
-/* GET routes over TCP: no peer uid tells who asks, so the secret must. Over the Unix socket the uid has been checked. */
+/* GET routes over TCP: no peer uid tells who asks, so the secret must. Over the Unix socket the uid
+ * has been checked. */
 static bool
 may_read(struct hb_broker *b, struct hb_request *req)
 {
@@ -42,7 +43,8 @@ route_cancel(struct hb_request *req, void *ctx)
 	if (!hb_access_ok(b, req))
 		return;
 	if (hb_fields_decode(hb_request_json(req), fields, 1, &in, &err) < 0 ||
-	    hb_store_find_capability(b->store, in.capability, &op, &err) < 0 || hb_flow_cancel(b, &op, &err) < 0)
+	    hb_store_find_capability(b->store, in.capability, &op, &err) < 0 ||
+	    hb_flow_cancel(b, &op, &err) < 0)
 		hb_refuse(req, &err);
 	else
 		hb_reply_json(req, 200, json_pack("{s:s}", "status", "cancelled"));
@@ -57,9 +59,12 @@ route_grant(struct hb_request *req, void *ctx)
 		json_t *envelope;
 	} in = {0};
 	const struct hb_field fields[] = {
-		{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED, (size_t)((char *)&in.operation_id - (char *)&in), 32, 32},
-		{"channel", HB_FIELD_TEXT, HB_FIELD_REQUIRED, (size_t)((char *)&in.channel - (char *)&in), 1, 23},
-		{"envelope", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, (size_t)((char *)&in.envelope - (char *)&in), 0, 0},
+		{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED,
+		 (size_t)((char *)&in.operation_id - (char *)&in), 32, 32},
+		{"channel", HB_FIELD_TEXT, HB_FIELD_REQUIRED,
+		 (size_t)((char *)&in.channel - (char *)&in), 1, 23},
+		{"envelope", HB_FIELD_OBJECT, HB_FIELD_REQUIRED,
+		 (size_t)((char *)&in.envelope - (char *)&in), 0, 0},
 	};
 	struct hb_error err;
 	json_t *detail;
@@ -69,9 +74,10 @@ route_grant(struct hb_request *req, void *ctx)
 		hb_reply_json(req, 200, json_pack("{s:s}", "status", "ok"));
 		return;
 	}
-	hb_log(HB_LOG_WARN, "grant_refused", "operation", in.operation_id ? in.operation_id : "", "code", err.code,
-	       "error", err.message, NULL);
-	detail = json_pack("{s:s, s:s}", "operation_id", in.operation_id ? in.operation_id : "", "why", err.code);
+	hb_log(HB_LOG_WARN, "grant_refused", "operation", in.operation_id ? in.operation_id : "",
+	       "code", err.code, "error", err.message, NULL);
+	detail = json_pack("{s:s, s:s}", "operation_id", in.operation_id ? in.operation_id : "",
+			   "why", err.code);
 	hb_audit_append(b->process->audit, "grant", "refused", detail, NULL);
 	json_decref(detail);
 	hb_refuse(req, &err);
@@ -131,8 +137,10 @@ route_operation(struct hb_request *req, void *ctx)
 
 	if (!may_read(b, req))
 		return;
-	if ((slash ? (size_t)(slash - tail) : strlen(tail)) != 32 || (slash && strcmp(slash, "/events") != 0)) {
-		hb_fail(&err, "unknown_operation", "an operation id is 32 hex digits; /operations/ID or "
+	if ((slash ? (size_t)(slash - tail) : strlen(tail)) != 32 ||
+	    (slash && strcmp(slash, "/events") != 0)) {
+		hb_fail(&err, "unknown_operation",
+			"an operation id is 32 hex digits; /operations/ID or "
 			"/operations/ID/events");
 		hb_refuse(req, &err);
 		return;
@@ -149,7 +157,8 @@ route_operation(struct hb_request *req, void *ctx)
 		hb_refuse(req, &err);
 }
 
-/* A call passed on to the installer: its answer is parsed, and given back as an object of our own. */
+/* A call passed on to the installer: its answer is parsed, and given back as an object of our own.
+ */
 struct relay {
 	struct hb_broker *b;
 	struct hb_request *req;
@@ -174,14 +183,16 @@ relay_answered(int status, const json_t *body, const struct hb_error *reason, vo
 	if (!r->req)
 		goto out;
 	if (status == 0) {
-		hb_fail(&err, "executor_unreachable", "the installer can't be asked: %s", reason->message);
+		hb_fail(&err, "executor_unreachable", "the installer can't be asked: %s",
+			reason->message);
 		hb_refuse(r->req, &err);
 	} else if (hb_reply_failed(status, body, &err) < 0) {
 		hb_refuse(r->req, &err);
 	} else if (!r->wanted) {
 		hb_reply_json(r->req, 200, json_deep_copy(body));
 	} else if (json_is_array(part = json_object_get(body, r->wanted))) {
-		hb_reply_json(r->req, 200, json_pack("{s:s, s:O}", "status", "ok", r->wanted, part));
+		hb_reply_json(r->req, 200,
+			      json_pack("{s:s, s:O}", "status", "ok", r->wanted, part));
 	} else {
 		hb_fail(&err, "bad_reply", "the installer's answer has no %s", r->wanted);
 		hb_refuse(r->req, &err);
@@ -191,12 +202,18 @@ out:
 }
 
 static void
-relay(struct hb_broker *b, struct hb_request *req, const char *method, const char *path, const char *wanted)
+relay(struct hb_broker *b, struct hb_request *req, const char *method, const char *path,
+      const char *wanted)
 {
 	struct relay *r = hb_calloc(1, sizeof(*r));
 	json_t *body = strcmp(method, "POST") == 0 ? json_object() : NULL;
-	struct hb_call call = {.server = HB_PEER_INSTALLER, .method = method, .path = path, .body = body,
-			       .timeout_ms = HB_SEAL_TIMEOUT_MS, .on_done = relay_answered, .arg = r};
+	struct hb_call call = {.server = HB_PEER_INSTALLER,
+			       .method = method,
+			       .path = path,
+			       .body = body,
+			       .timeout_ms = HB_SEAL_TIMEOUT_MS,
+			       .on_done = relay_answered,
+			       .arg = r};
 
 	r->b = b;
 	r->req = req;
@@ -214,7 +231,8 @@ route_discover(struct hb_request *req, void *ctx)
 	struct {
 		const char *kind;
 	} in = {0};
-	static const struct hb_field fields[] = {{"kind", HB_FIELD_TEXT, HB_FIELD_REQUIRED, 0, 1, 32}};
+	static const struct hb_field fields[] = {
+		{"kind", HB_FIELD_TEXT, HB_FIELD_REQUIRED, 0, 1, 32}};
 	struct hb_error err;
 
 	if (!hb_access_ok(b, req))
@@ -225,10 +243,12 @@ route_discover(struct hb_request *req, void *ctx)
 		relay(b, req, "GET", "/releases", "releases");
 		return;
 	}
-	hb_fail(&err, "unknown_kind", "kind is runtime_releases, ssh_profiles, docker_containers or backups");
+	hb_fail(&err, "unknown_kind",
+		"kind is runtime_releases, ssh_profiles, docker_containers or backups");
 	for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++)
 		if (strcmp(in.kind, later[i]) == 0)
-			hb_fail(&err, "not_deployed", "%s can't be listed: the executor that knows them is not deployed",
+			hb_fail(&err, "not_deployed",
+				"%s can't be listed: the executor that knows them is not deployed",
 				in.kind);
 refused:
 	hb_refuse(req, &err);
@@ -267,7 +287,8 @@ const struct hb_route hb_broker_routes[] = {
 	{HB_POST, "/discover", CALLERS, SMALL, HB_ROUTE_TCP, route_discover},
 	{HB_GET, "/health", WATCHERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_health},
 	{HB_GET, "/operations", CALLERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_list},
-	{HB_GET, "/operations/", CALLERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY | HB_ROUTE_PREFIX, route_operation},
+	{HB_GET, "/operations/", CALLERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY | HB_ROUTE_PREFIX,
+	 route_operation},
 	{HB_GET, "/runtime", CALLERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_runtime},
 	{HB_POST, "/runtime/verify", CALLERS, SMALL, HB_ROUTE_TCP, route_verify},
 	{HB_POST, "/approval-grant", HB_PEER_BIT(HB_PEER_APPROVER), 16384, 0, route_grant},

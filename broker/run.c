@@ -1,10 +1,12 @@
 /*
- * One approved operation at its executor: send the grant once, then ask how it goes until there is an outcome.
+ * One approved operation at its executor: send the grant once, then ask how it goes until there is
+ * an outcome.
  *
- * The executor's ledger decides whether a grant was used; this file only has to avoid guessing, so it asks /status
- * before anything else, also the first time. `unknown_operation` there means that no ledger row exists, so nothing was
- * burnt and nothing ran: while the grant is valid it is sent (again). And an executor that could not be reached
- * before the first sending certainly has nothing.
+ * The executor's ledger decides whether a grant was used; this file only has to avoid guessing, so
+ * it asks /status before anything else, also the first time. `unknown_operation` there means that
+ * no ledger row exists, so nothing was burnt and nothing ran: while the grant is valid it is sent
+ * (again). And an executor that could not be reached before the first sending certainly has
+ * nothing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +19,8 @@
 #define SEND_TIMEOUT_MS 30000
 #define POLL_FIRST_MS 100
 #define POLL_MS 250
-#define POLL_FAST_COUNT 20      /* so many at the first pace */
-#define BACKOFF_MAX_MS 5000     /* while the executor can't be reached */
+#define POLL_FAST_COUNT 20  /* so many at the first pace */
+#define BACKOFF_MAX_MS 5000 /* while the executor can't be reached */
 
 struct hb_run {
 	LIST_ENTRY(hb_run) link;
@@ -47,7 +49,7 @@ find_run(struct hb_broker *b, const char *id)
 {
 	struct hb_run *r;
 
-	LIST_FOREACH(r, &b->runs, link)
+	LIST_FOREACH (r, &b->runs, link)
 		if (strcmp(r->id, id) == 0)
 			return r;
 	return NULL;
@@ -65,7 +67,7 @@ hb_run_count(struct hb_broker *b, const char *target)
 	struct hb_run *r;
 	size_t n = 0;
 
-	LIST_FOREACH(r, &b->runs, link)
+	LIST_FOREACH (r, &b->runs, link)
 		n += strcmp(r->target, target) == 0;
 	return n;
 }
@@ -95,7 +97,7 @@ hb_runs_free(struct hb_broker *b)
 	struct hb_run *r;
 
 	/* At the end of the process the client is gone already, and its calls with it. */
-	LIST_FOREACH(r, &b->runs, link)
+	LIST_FOREACH (r, &b->runs, link)
 		r->call = NULL;
 	while (!LIST_EMPTY(&b->runs))
 		run_free(LIST_FIRST(&b->runs));
@@ -128,7 +130,8 @@ timer_fired(evutil_socket_t fd, short what, void *arg)
 
 /* Ends the run and the operation with it. */
 static void
-end(struct hb_run *r, struct hb_op *op, enum hb_op_state state, const char *code, const char *message)
+end(struct hb_run *r, struct hb_op *op, enum hb_op_state state, const char *code,
+    const char *message)
 {
 	struct hb_broker *b = r->b;
 
@@ -170,7 +173,8 @@ execute_answered(int status, const json_t *body, const struct hb_error *reason, 
 		return;
 	}
 	if (status == 0) {
-		hb_log(HB_LOG_WARN, "execute_unanswered", "operation", r->id, "error", reason->message, NULL);
+		hb_log(HB_LOG_WARN, "execute_unanswered", "operation", r->id, "error",
+		       reason->message, NULL);
 		again_later(r);
 		return;
 	}
@@ -194,8 +198,12 @@ execute_answered(int status, const json_t *body, const struct hb_error *reason, 
 static void
 send_grant(struct hb_run *r)
 {
-	struct hb_call call = {.server = r->peer, .method = "POST", .path = "/execute", .timeout_ms = SEND_TIMEOUT_MS,
-			       .on_done = execute_answered, .arg = r};
+	struct hb_call call = {.server = r->peer,
+			       .method = "POST",
+			       .path = "/execute",
+			       .timeout_ms = SEND_TIMEOUT_MS,
+			       .on_done = execute_answered,
+			       .arg = r};
 	struct hb_store *store = r->b->store;
 	struct hb_op op;
 	json_t *request = NULL, *envelope = NULL, *body = NULL;
@@ -211,10 +219,11 @@ send_grant(struct hb_run *r)
 	text = hb_store_text(store, r->id, HB_COL_ENVELOPE, NULL);
 	envelope = text ? json_loads(text, 0, NULL) : NULL;
 	free(text);
-	body = json_pack("{s:s, s:s, s:o, s:o}", "operation_id", op.id, "feature", op.feature, "request", request,
-			 "envelope", envelope);
+	body = json_pack("{s:s, s:s, s:o, s:o}", "operation_id", op.id, "feature", op.feature,
+			 "request", request, "envelope", envelope);
 	if (!body) {
-		end(r, &op, HB_OP_REVOKED, "storage_failed", "the stored request or grant can't be read");
+		end(r, &op, HB_OP_REVOKED, "storage_failed",
+		    "the stored request or grant can't be read");
 		return;
 	}
 	r->maybe_sent = true;
@@ -244,7 +253,8 @@ not_known_there(struct hb_run *r, struct hb_op *op)
 		end(r, op, HB_OP_UNKNOWN, "executor_forgot",
 		    "the executor accepted the operation and doesn't know it any more");
 	} else {
-		end(r, op, HB_OP_EXPIRED, "grant_expired", "the approval expired before the executor had it");
+		end(r, op, HB_OP_EXPIRED, "grant_expired",
+		    "the approval expired before the executor had it");
 	}
 }
 
@@ -268,7 +278,8 @@ status_answered(int status, const json_t *body, const struct hb_error *reason, v
 		hb_log(HB_LOG_WARN, "status_unknown", "operation", r->id, "error",
 		       status ? err.message : reason->message, NULL);
 		if (!r->maybe_sent && op.grant_expires <= hb_now())
-			end(r, &op, HB_OP_EXPIRED, "executor_unreachable", status ? err.message : reason->message);
+			end(r, &op, HB_OP_EXPIRED, "executor_unreachable",
+			    status ? err.message : reason->message);
 		else
 			again_later(r);
 		return;
@@ -304,8 +315,12 @@ status_answered(int status, const json_t *body, const struct hb_error *reason, v
 static void
 poll_status(struct hb_run *r)
 {
-	struct hb_call call = {.server = r->peer, .method = "POST", .path = "/status", .timeout_ms = HB_CALL_TIMEOUT_MS,
-			       .on_done = status_answered, .arg = r};
+	struct hb_call call = {.server = r->peer,
+			       .method = "POST",
+			       .path = "/status",
+			       .timeout_ms = HB_CALL_TIMEOUT_MS,
+			       .on_done = status_answered,
+			       .arg = r};
 	json_t *body = json_pack("{s:s}", "operation_id", r->id);
 
 	call.body = body;

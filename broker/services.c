@@ -1,8 +1,9 @@
 /*
- * How the others are: each is asked for its health every few seconds, and GET /health answers from what was heard.
+ * How the others are: each is asked for its health every few seconds, and GET /health answers from
+ * what was heard.
  *
- * The approver's uptime is watched as well. When it has restarted everything that awaits a decision is submitted
- * again: it normally remembers, then that changes nothing.
+ * The approver's start time is watched as well. When it has restarted everything that awaits a decision
+ * is submitted again: it normally remembers, then that changes nothing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,6 @@
 
 #define CHECK_SECONDS 5
 #define CHECK_TIMEOUT_MS 3000
-#define RESTART_SLACK 3 /* seconds by which two answers may disagree about one start */
 
 static const enum hb_peer peers[HB_SVC_COUNT] = {
 	[HB_SVC_APPROVER] = HB_PEER_APPROVER,
@@ -28,7 +28,7 @@ answered(int status, const json_t *body, const struct hb_error *err, void *arg)
 {
 	struct hb_service_state *s = arg;
 	const char *error = status == 0 ? err->message : hb_json_text(body, "error", "");
-	int64_t started = hb_now() - hb_json_int(json_object_get(body, "checks"), "uptime", 0);
+	int64_t started = hb_json_int(json_object_get(body, "checks"), "started_at", 0);
 	bool was_reachable = s->reachable;
 
 	s->call = NULL;
@@ -40,10 +40,11 @@ answered(int status, const json_t *body, const struct hb_error *err, void *arg)
 	memccpy(s->error, error, 0, sizeof(s->error) - 1);
 	if (!s->reachable) {
 		if (was_reachable)
-			hb_log(HB_LOG_WARN, "service_lost", "service", hb_peer_name(s->peer), "error", s->error, NULL);
+			hb_log(HB_LOG_WARN, "service_lost", "service", hb_peer_name(s->peer),
+			       "error", s->error, NULL);
 		return;
 	}
-	if (s->peer == HB_PEER_APPROVER && s->started_at && llabs(started - s->started_at) > RESTART_SLACK) {
+	if (s->peer == HB_PEER_APPROVER && s->started_at && started != s->started_at) {
 		hb_log(HB_LOG_INFO, "approver_restarted", NULL);
 		hb_store_resubmit(s->broker->store, NULL);
 		hb_outbox_tick(s->broker);
@@ -63,15 +64,21 @@ hb_services_init(struct hb_broker *b)
 void
 hb_services_tick(struct hb_broker *b)
 {
-	struct hb_call call = {.method = "GET", .path = "/health", .timeout_ms = CHECK_TIMEOUT_MS, .on_done = answered};
+	struct hb_call call = {.method = "GET",
+			       .path = "/health",
+			       .timeout_ms = CHECK_TIMEOUT_MS,
+			       .on_done = answered};
 
 	for (int i = 0; i < HB_SVC_COUNT; i++) {
 		struct hb_service_state *s = &b->services[i];
 
-		/* Known from the bounds; without a readable policy nothing is expected of anybody. */
+		/* Known from the bounds; without a readable policy nothing is expected of anybody.
+		 */
 		s->expected = s->peer == HB_PEER_APPROVER ||
-			      (b->policy_ok && hb_bounds_executor(b->policy.bounds, hb_peer_dir(s->peer)));
-		if (!s->expected || s->call || (s->asked && hb_now() - s->checked_at < CHECK_SECONDS))
+			      (b->policy_ok &&
+			       hb_bounds_executor(b->policy.bounds, hb_peer_dir(s->peer)));
+		if (!s->expected || s->call ||
+		    (s->asked && hb_now() - s->checked_at < CHECK_SECONDS))
 			continue;
 		call.server = s->peer;
 		call.arg = s;
@@ -100,8 +107,12 @@ hb_broker_health(struct hb_broker *b)
 		if (!s->expected)
 			continue;
 		json_object_set_new(services, hb_peer_dir(s->peer),
-				    json_pack("{s:b, s:s, s:s}", "reachable", s->reachable, "status",
-					      !s->asked ? "unknown" : s->ok ? "ok" : "error", "error", s->error));
+				    json_pack("{s:b, s:s, s:s}", "reachable", s->reachable,
+					      "status",
+					      !s->asked ? "unknown"
+					      : s->ok	? "ok"
+							: "error",
+					      "error", s->error));
 		if (s->asked && !s->reachable && !error) {
 			snprintf(text, sizeof(text), "%s: %s", hb_peer_name(s->peer), s->error);
 			error = text;
@@ -113,7 +124,9 @@ hb_broker_health(struct hb_broker *b)
 	json_object_set_new(checks, "features", features);
 	json_object_set_new(checks, "services", services);
 	json_object_set_new(checks, "paused", json_boolean(b->policy_ok && b->policy.live.paused));
-	json_object_set_new(checks, "policy_generation", json_integer(b->policy_ok ? b->policy.live.generation : 0));
-	json_object_set_new(checks, "open_operations", json_integer((json_int_t)hb_store_live(b->store)));
+	json_object_set_new(checks, "policy_generation",
+			    json_integer(b->policy_ok ? b->policy.live.generation : 0));
+	json_object_set_new(checks, "open_operations",
+			    json_integer((json_int_t)hb_store_live(b->store)));
 	return health;
 }

@@ -21,7 +21,8 @@ hb_secret_watch(struct hb_watched_secret *w, struct hb_error *err)
 	struct stat st = {0};
 
 	/* A missing file goes on to hb_secret_read, whose message says what to do. */
-	if (fstatat(AT_FDCWD, w->path, &st, AT_SYMLINK_NOFOLLOW) == 0 && w->loaded && same(&st, &w->seen))
+	if (fstatat(AT_FDCWD, w->path, &st, AT_SYMLINK_NOFOLLOW) == 0 && w->loaded &&
+	    same(&st, &w->seen))
 		return 0;
 	hb_secret_unwatch(w);
 	if (hb_secret_read(AT_FDCWD, w->path, geteuid(), SECRET_MAX, &fresh, err) < 0)

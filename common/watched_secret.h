@@ -1,6 +1,6 @@
 /*
- * A secret file that others may replace while we run (rotation): looked at with one fstatat(2) before each use, and read
- * again only when it changed.
+ * A secret file that others may replace while we run (rotation): looked at with one fstatat(2)
+ * before each use, and read again only when it changed.
  */
 #ifndef HB_COMMON_WATCHED_SECRET_H
 #define HB_COMMON_WATCHED_SECRET_H
@@ -12,7 +12,8 @@
 #include "common/fs.h"
 
 struct hb_watched_secret {
-	const char *path; /* relative to the working directory; must be owned by our own uid or root */
+	const char
+		*path; /* relative to the working directory; must be owned by our own uid or root */
 	struct stat seen;
 	struct hb_secret secret;
 	bool loaded;
