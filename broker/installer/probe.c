@@ -176,6 +176,9 @@ static int confine(const struct hb_probe_options *o, struct hb_error *err)
 	const struct hb_sandbox box = {.name = "probe", .syscalls = HB_SYS_BASE | HB_SYS_INET, .tcp_connect = ports,
 				       .max_files = 16};
 
+	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
+		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+			return hb_fail_errno(err, "drop_failed", "the probe cannot empty its bounding set");
 	if (setgroups(0, NULL) < 0 || setresgid(o->gid, o->gid, o->gid) < 0 || setresuid(o->uid, o->uid, o->uid) < 0 ||
 	    setuid(0) == 0)
 		return hb_fail_errno(err, "drop_failed", "the probe cannot become uid %u", (unsigned)o->uid);

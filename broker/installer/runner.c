@@ -39,10 +39,11 @@
 
 #define CAP(name) (1ULL << CAP_##name)
 /* SYS_ADMIN and SYS_CHROOT: the payload's root; SETUID, SETGID, SETPCAP: becoming the payload and giving up the rest;
- * KILL: ending it; DAC_READ_SEARCH: state or storage below directories that root does not own. */
+ * KILL: ending it; DAC_OVERRIDE: state or storage below directories that root does not own, and removing the control
+ * group (its parent is 0555). */
 #define RUNNER_CAPS \
 	(CAP(SYS_ADMIN) | CAP(SYS_CHROOT) | CAP(SETUID) | CAP(SETGID) | CAP(SETPCAP) | CAP(KILL) | \
-	 CAP(DAC_READ_SEARCH))
+	 CAP(DAC_OVERRIDE))
 
 enum state { IDLE, SETTING_UP, RUNNING, ENDING };
 

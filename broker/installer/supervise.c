@@ -102,6 +102,11 @@ static void begin(struct hb_supervisor *s)
 	struct hb_error err;
 
 	hb_supervisor_forget_checks(s);
+	s->waiting = !s->runner_up;
+	if (s->waiting) { /* for the end of what an earlier runner left: it may hold the port */
+		hb_supervisor_set_phase(s, HB_STARTING);
+		return;
+	}
 	if (hb_listeners_check(s->listeners, s->runtime_uid, s->port, hb_monotonic_ms(), &r, &err) < 0) {
 		hb_supervisor_give_up(s, &err);
 		return;
@@ -232,6 +237,9 @@ void hb_supervisor_on_event(struct hb_supervisor *s, const json_t *event)
 		s->group = hb_json_bool(event, "group", false);
 		if (hb_json_int(event, "leftovers", 0) > 0)
 			hb_log(HB_LOG_WARN, "runtime_leftovers_ended", NULL);
+		s->runner_up = true;
+		if (s->waiting)
+			begin(s);
 		return;
 	}
 	if (hb_json_int(event, "run", 0) != s->run || !s->runner_busy) {
@@ -294,7 +302,7 @@ void hb_supervisor_stop(struct hb_supervisor *s, hb_supervisor_done done, void *
 	hb_fail(&err, "cancelled", "the runtime was stopped before it had become healthy");
 	hb_supervisor_finish(s, &s->starting, &err);
 	evtimer_del(s->pause);
-	s->desired = false;
+	s->waiting = s->desired = false;
 	s->stopping = waiter_new(done, arg, s->stopping);
 	if (s->runner_busy) {
 		hb_supervisor_end(s, HB_NEXT_STOP);

@@ -8,7 +8,7 @@
 #include "broker/installer/listeners.h"
 #include "broker/installer/supervise.h"
 
-#define HB_RESTARTS_MAX 100 /* the configuration allows fewer */
+#define HB_RESTARTS_MAX 1000 /* as many as runtime.restart_budget may say */
 
 enum hb_phase {
 	HB_STOPPED,
@@ -54,7 +54,7 @@ struct hb_supervisor {
 	size_t budget;
 
 	enum hb_phase phase;
-	bool desired, have_spec, runner_busy, stop_sent, probe_busy;
+	bool desired, have_spec, runner_up, waiting, runner_busy, stop_sent, probe_busy;
 	enum hb_next next;
 	struct hb_run_spec spec;
 	json_int_t run; /* number of the present start: what is said about another one is old */

@@ -20,7 +20,9 @@
 #include "common/json.h"
 #include "common/log.h"
 
-#define PROBE_TIMEOUT_MS 10000
+/* For all questions together; less when they are asked often, but never so little that a busy host looks like a fault. */
+#define PROBE_TIMEOUT_MAX_MS 10000
+#define PROBE_TIMEOUT_MIN_MS 3000
 #define SECRET_MAX 4096
 
 /* hermes-run lies beside the program that runs now, in the build tree as when installed. */
@@ -197,14 +199,16 @@ static json_t *question(const struct hb_supervisor *s)
 	json_t *tools = json_array();
 	const char **items;
 	size_t count = hb_config_list(c, "runtime.mcp_tools", &items);
+	int64_t timeout = s->interval_ms < PROBE_TIMEOUT_MAX_MS ? s->interval_ms : PROBE_TIMEOUT_MAX_MS;
 
 	for (size_t i = 0; i < count; i++)
 		json_array_append_new(tools, json_string(items[i]));
-	return json_pack("{s:I, s:s, s:I, s:s, s:s, s:o, s:i}", "run", s->run, "health_path",
+	return json_pack("{s:I, s:s, s:I, s:s, s:s, s:o, s:I}", "run", s->run, "health_path",
 			 hb_config_text(c, "runtime.health_path"), "health_status",
 			 (json_int_t)hb_config_int(c, "runtime.health_status"), "health_body",
 			 hb_config_text(c, "runtime.health_body"), "mcp_path", hb_config_text(c, "runtime.mcp_path"),
-			 "mcp_tools", tools, "timeout_ms", PROBE_TIMEOUT_MS);
+			 "mcp_tools", tools, "timeout_ms",
+			 (json_int_t)(timeout > PROBE_TIMEOUT_MIN_MS ? timeout : PROBE_TIMEOUT_MIN_MS));
 }
 
 int hb_supervisor_send_probe(struct hb_supervisor *s, struct hb_error *err)
