@@ -108,6 +108,10 @@ class Links(Case):
                 self.assertEqual(names(self.unpack(layer)), ["d", "e", "e/b"])
             else:
                 self.refuse("unsafe_path", layer)
+        # A link that is replaced by another link.
+        tree = self.unpack(Layer(directory("e"), directory("f"), symlink("d", "e"), entry("d/a"), symlink("d", "f"),
+                                 entry("d/b")))
+        self.assertEqual(names(tree), ["d", "e", "e/a", "f", "f/b"])
 
     def test_h09_landlock_alone_keeps_the_worker_inside(self):
         # A worker built without a single check of paths: now only the kernel's sandbox is in the way.
