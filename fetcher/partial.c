@@ -60,17 +60,13 @@ lock_file(struct hb_partial *p, const struct hb_stop *stop, struct stat *st, str
 		if (p->fd < 0)
 			return hb_fail_errno(err, "storage_unusable",
 					     "creating %s in the blob store", p->name);
-		if (flock(p->fd, LOCK_EX | LOCK_NB) == 0) {
-			if (still_named(p, st) && fstat(p->fd, st) == 0)
-				break;
-			waited = true;
-			hb_close(&p->fd);
-			if (faccessat(p->store->dirfd, p->hex, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-				return 0;
-			continue;
-		}
+		if (flock(p->fd, LOCK_EX | LOCK_NB) == 0 && still_named(p, st) &&
+		    fstat(p->fd, st) == 0)
+			break;
 		waited = true;
 		hb_close(&p->fd);
+		if (faccessat(p->store->dirfd, p->hex, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			return 0;
 		if (hb_stopped(stop))
 			return cancelled(err);
 		nanosleep(&pause, NULL);

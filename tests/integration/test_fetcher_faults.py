@@ -508,7 +508,7 @@ class H07Challenges(Case):
         auth = self.server()
         issued = itertools.count(1)
         auth.on("/token", lambda r: r.answer(200, json.dumps({"token": f"t{next(issued)}"}).encode()))
-        valid = ["Bearer t1"]
+        valid = ["Bearer t2"]  # the first one is refused as well: it had just expired
 
         def check(request):
             if request.headers.get("Authorization") == valid[0]:
@@ -518,12 +518,12 @@ class H07Challenges(Case):
         s.on("/manifests/", check)
 
         def expires(request):
-            valid[0] = "Bearer t2"
+            valid[0] = "Bearer t3"
             return check(request)
 
         s.on("/blobs/", expires)
         self.assertEqual(f.resolve(self.ref).get("status"), "ok", f.logged())
-        self.assertEqual(len(auth.paths()), 2)
+        self.assertEqual(len(auth.paths()), 3)  # the config is a blob
 
 
 class H08RateLimits(Case):
