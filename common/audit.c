@@ -1,12 +1,13 @@
 /*
  * Writing the audit chain.
  *
- * The log is the chain itself; beside it `<path>.head` holds, in a fixed number of bytes overwritten in place, the
- * sequence number and hash of the last record and the length of the log up to it. The order is: record written and
- * synced, then head written and synced. So after a crash the log is either exactly what the head says, or that and
- * one whole record (the head is moved on), or that and part of one (set aside in `<path>.torn` and recorded).
- * A log that is shorter than its head, or that differs from it, was cut or replaced: nothing is appended any more,
- * so that it stays reported, until the operator has acknowledged it.
+ * The log is the chain itself; beside it `<path>.head` holds, in a fixed number of bytes
+ * overwritten in place, the sequence number and hash of the last record and the length of the log
+ * up to it. The order is: record written and synced, then head written and synced. So after a crash
+ * the log is either exactly what the head says, or that and one whole record (the head is moved
+ * on), or that and part of one (set aside in `<path>.torn` and recorded). A log that is shorter
+ * than its head, or that differs from it, was cut or replaced: nothing is appended any more, so
+ * that it stays reported, until the operator has acknowledged it.
  */
 #include "common/audit.h"
 
@@ -73,23 +74,27 @@ make_record(const struct hb_audit *a, const char *action, const char *status, co
 	json_t *record;
 	int rc;
 
-	record = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I}", "action", action, "prev", a->mark.head.hash,
-			   "process", a->process, "status", status, "seq",
+	record = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I}", "action", action, "prev",
+			   a->mark.head.hash, "process", a->process, "status", status, "seq",
 			   (json_int_t)(a->mark.head.seq + 1), "ts", (json_int_t)hb_now());
 	if (record == NULL)
-		return hb_fail(err, "audit_unwritable", "an audit record holds text that is not UTF-8");
-	json_object_set_new(record, "detail", detail != NULL ? json_deep_copy(detail) : json_object());
+		return hb_fail(err, "audit_unwritable",
+			       "an audit record holds text that is not UTF-8");
+	json_object_set_new(record, "detail",
+			    detail != NULL ? json_deep_copy(detail) : json_object());
 	rc = hb_json_canonical(record, out, err);
 	json_decref(record);
 	if (rc != 0)
 		return hb_fail_prefix(err, "an audit record can't be written");
 	hb_buf_addc(out, '\n');
 	if (out->len > AUDIT_RECORD_MAX)
-		return hb_fail(err, "audit_unwritable", "an audit record of %zu bytes is too long", out->len);
+		return hb_fail(err, "audit_unwritable", "an audit record of %zu bytes is too long",
+			       out->len);
 	return 0;
 }
 
-/* Put the record where the head says the log ends, over whatever torn bytes lie there, and sync it. */
+/* Put the record where the head says the log ends, over whatever torn bytes lie there, and sync it.
+ */
 static int
 write_record(struct hb_audit *a, const struct hb_buf *line, struct hb_error *err)
 {
@@ -119,7 +124,8 @@ append(struct hb_audit *a, const char *action, const char *status, const json_t 
 	struct audit_mark mark;
 	int rc = -1;
 
-	if (make_record(a, action, status, detail, &line, err) != 0 || write_record(a, &line, err) != 0)
+	if (make_record(a, action, status, detail, &line, err) != 0 ||
+	    write_record(a, &line, err) != 0)
 		goto out;
 	mark.head.seq = a->mark.head.seq + 1;
 	mark.size = a->mark.size + (off_t)line.len;
@@ -137,7 +143,8 @@ hb_audit_append(struct hb_audit *a, const char *action, const char *status, cons
 	struct stat st;
 
 	if (a->failed)
-		return hb_fail(err, "audit_unwritable", "%s failed before: restart the process", a->path);
+		return hb_fail(err, "audit_unwritable", "%s failed before: restart the process",
+			       a->path);
 	if (fstat(a->fd, &st) != 0)
 		return hb_fail_errno(err, "audit_unwritable", "checking %s", a->path);
 	/* Cut, extended or replaced while we held it. */
@@ -183,7 +190,8 @@ heal_torn(struct hb_audit *a, const struct hb_buf *torn, struct hb_error *err)
 		return -1;
 	hb_sha256_hex(torn->data, torn->len, hex);
 	detail = json_pack("{s:I, s:s}", "bytes", (json_int_t)torn->len, "sha256", hex);
-	/* The record takes the place of the torn bytes: a crash meanwhile leaves a torn tail again, never a loss. */
+	/* The record takes the place of the torn bytes: a crash meanwhile leaves a torn tail again,
+	 * never a loss. */
 	rc = append(a, "audit_torn_tail", "crashed", detail, err);
 	json_decref(detail);
 	return rc;
@@ -215,14 +223,17 @@ settle(struct hb_audit *a, struct hb_error *err)
 	struct audit_mark next;
 	int rc = -1;
 
-	if (hb_audit_check_mark(a->fd, a->path, &a->mark, err) != 0 || read_tail(a, &tail, err) != 0)
+	if (hb_audit_check_mark(a->fd, a->path, &a->mark, err) != 0 ||
+	    read_tail(a, &tail, err) != 0)
 		goto out;
 	if (next_record(a, &tail, &next)) {
 		if (write_head(a, &next, err) != 0 || read_tail(a, &tail, err) != 0)
 			goto out;
-		/* One append at a time: a second whole record means that the head is an old copy. */
+		/* One append at a time: a second whole record means that the head is an old copy.
+		 */
 		if (next_record(a, &tail, &next)) {
-			hb_fail(err, "audit_broken", "%s has records that its head doesn't know", a->path);
+			hb_fail(err, "audit_broken", "%s has records that its head doesn't know",
+				a->path);
 			goto out;
 		}
 	}
@@ -248,13 +259,15 @@ sync_parent(const char *path, struct hb_error *err)
 static int
 open_log(struct hb_audit *a, struct hb_error *err)
 {
-	a->fd = hb_fs_open_beneath(AT_FDCWD, a->path, O_RDWR | O_CREAT | O_NONBLOCK | O_NOCTTY, 0600, err);
+	a->fd = hb_fs_open_beneath(AT_FDCWD, a->path, O_RDWR | O_CREAT | O_NONBLOCK | O_NOCTTY,
+				   0600, err);
 	if (a->fd < 0)
 		return hb_fail_prefix(err, "the audit log");
 	if (hb_fs_check_trusted(a->fd, a->path, geteuid(), err) != 0)
 		return -1;
 	if (flock(a->fd, LOCK_EX | LOCK_NB) != 0)
-		return hb_fail(err, "audit_locked", "%s is held: another process writes to it", a->path);
+		return hb_fail(err, "audit_locked", "%s is held: another process writes to it",
+			       a->path);
 	return 0;
 }
 
@@ -274,15 +287,17 @@ open_head(struct hb_audit *a, struct hb_error *err)
 	}
 	a->head_fd = hb_fs_open_beneath(AT_FDCWD, name, O_RDWR | O_NONBLOCK | O_NOCTTY, 0, &e);
 	if (a->head_fd < 0 && strcmp(e.code, "not_found") == 0 && st.st_size == 0) {
-		/* The first start. Written whole or not at all; syncs the directory, which holds the log too. */
+		/* The first start. Written whole or not at all; syncs the directory, which holds
+		 * the log too. */
 		hb_audit_head_format(&empty, text);
-		if (hb_fs_write_new(AT_FDCWD, name, text, AUDIT_HEAD_SIZE, 0600, (uid_t)-1, (gid_t)-1, err) !=
-		    0)
+		if (hb_fs_write_new(AT_FDCWD, name, text, AUDIT_HEAD_SIZE, 0600, (uid_t)-1,
+				    (gid_t)-1, err) != 0)
 			goto out;
 		a->head_fd = hb_fs_open_beneath(AT_FDCWD, name, O_RDWR, 0, &e);
 	}
 	if (a->head_fd < 0) {
-		hb_fail(err, "audit_broken", "the head of %s can't be opened: %s", a->path, e.message);
+		hb_fail(err, "audit_broken", "the head of %s can't be opened: %s", a->path,
+			e.message);
 		goto out;
 	}
 	if (hb_fs_check_trusted(a->head_fd, name, geteuid(), err) != 0)

@@ -1,7 +1,8 @@
 /*
- * Going on after a log was found cut or changed. The operator says so; the old files are kept under another name and a
- * new chain begins whose first record says what was set aside. New files are made first and put in place by
- * rename, log before head, so that a crash in between leaves a pair that doesn't fit and is reported again.
+ * Going on after a log was found cut or changed. The operator says so; the old files are kept under
+ * another name and a new chain begins whose first record says what was set aside. New files are
+ * made first and put in place by rename, log before head, so that a crash in between leaves a pair
+ * that doesn't fit and is reported again.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -69,8 +70,8 @@ describe(const struct names *n, const char *reason)
 }
 
 static int
-begin_chain(const struct names *n, const char *process, const char *reason, const struct stat *owner,
-	    struct hb_error *err)
+begin_chain(const struct names *n, const char *process, const char *reason,
+	    const struct stat *owner, struct hb_error *err)
 {
 	json_t *detail = describe(n, reason);
 	struct hb_audit *a = NULL;
@@ -110,7 +111,8 @@ swap(const struct names *n, struct hb_error *err)
 	if (access(n->head, F_OK) == 0 && link(n->head, n->aside_head) != 0)
 		return hb_fail_errno(err, "audit_unwritable", "keeping %s", n->head);
 	if (rename(n->fresh, n->log) != 0 || rename(n->fresh_head, n->head) != 0)
-		return hb_fail_errno(err, "audit_unwritable", "putting the new %s in place", n->log);
+		return hb_fail_errno(err, "audit_unwritable", "putting the new %s in place",
+				     n->log);
 	dir = hb_strdup(n->log);
 	slash = strrchr(dir, '/');
 	if (slash != NULL)
@@ -121,7 +123,8 @@ swap(const struct names *n, struct hb_error *err)
 }
 
 int
-hb_audit_acknowledge(const char *path, const char *process, const char *reason, struct hb_error *err)
+hb_audit_acknowledge(const char *path, const char *process, const char *reason,
+		     struct hb_error *err)
 {
 	struct names n;
 	struct stat st;

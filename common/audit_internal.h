@@ -1,4 +1,5 @@
-/* Shared by audit.c (writing) and audit_read.c (reading): the head file and the shape of a record. */
+/* Shared by audit.c (writing) and audit_read.c (reading): the head file and the shape of a record.
+ */
 #ifndef HB_COMMON_AUDIT_INTERNAL_H
 #define HB_COMMON_AUDIT_INTERNAL_H
 
@@ -20,20 +21,25 @@ struct audit_mark {
 	off_t size;
 };
 
-#define AUDIT_MARK_EMPTY \
-	{{0, "0000000000000000000000000000000000000000000000000000000000000000"}, 0}
+#define AUDIT_MARK_EMPTY                                                                           \
+	{                                                                                          \
+		{0, "0000000000000000000000000000000000000000000000000000000000000000"}, 0         \
+	}
 
 void hb_audit_head_format(const struct audit_mark *mark, char text[AUDIT_HEAD_SIZE + 1]);
 int hb_audit_head_parse(const char *text, size_t len, struct audit_mark *mark);
 
-/* Whether `line` (without newline) is exactly the record that follows `at`; `next` is the place after it. */
-bool hb_audit_follows(const char *line, size_t len, const struct audit_mark *at, struct audit_mark *next,
-		      struct hb_error *err);
+/* Whether `line` (without newline) is exactly the record that follows `at`; `next` is the place
+ * after it. */
+bool hb_audit_follows(const char *line, size_t len, const struct audit_mark *at,
+		      struct audit_mark *next, struct hb_error *err);
 
 /* Bytes [from, to) of the log; to -1: its end. */
-int hb_audit_read(int fd, const char *path, off_t from, off_t to, struct hb_buf *out, struct hb_error *err);
+int hb_audit_read(int fd, const char *path, off_t from, off_t to, struct hb_buf *out,
+		  struct hb_error *err);
 
 /* The log reaches `mark` and the record that ends there is the one it names. */
-int hb_audit_check_mark(int fd, const char *path, const struct audit_mark *mark, struct hb_error *err);
+int
+hb_audit_check_mark(int fd, const char *path, const struct audit_mark *mark, struct hb_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Reading the audit chain: the head file, the last records, and the whole check that needs nothing but the files.
- * The check also works beside a running writer, which may append while it reads.
+ * Reading the audit chain: the head file, the last records, and the whole check that needs nothing
+ * but the files. The check also works beside a running writer, which may append while it reads.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,8 @@ hb_audit_head_parse(const char *text, size_t len, struct audit_mark *mark)
 	int64_t seq, size;
 
 	if (len != AUDIT_HEAD_SIZE || memchr(text, '\0', len) != NULL ||
-	    sscanf(text, HEAD_PREFIX "%20" SCNd64 " %64[0-9a-f] %20" SCNd64, &seq, m.head.hash, &size) != 3 ||
+	    sscanf(text, HEAD_PREFIX "%20" SCNd64 " %64[0-9a-f] %20" SCNd64, &seq, m.head.hash,
+		   &size) != 3 ||
 	    seq < 0 || size < 0 || !hb_is_hex64(m.head.hash))
 		return -1;
 	m.head.seq = seq;
@@ -53,8 +54,11 @@ struct record {
 	json_t *detail;
 };
 
-#define RECORD(field, type, flags, min, max) \
-	{#field, type, HB_FIELD_REQUIRED | (flags), offsetof(struct record, field), min, max}
+#define RECORD(field, type, flags, min, max)                                                       \
+	{                                                                                          \
+#field, type, HB_FIELD_REQUIRED | (flags), offsetof(struct record, field), min,    \
+			max                                                                        \
+	}
 
 static const struct hb_field record_fields[] = {
 	RECORD(action, HB_FIELD_TEXT, 0, 1, 128),
@@ -78,17 +82,18 @@ hb_audit_follows(const char *line, size_t len, const struct audit_mark *at, stru
 
 	record = hb_json_parse(line, len, err);
 	if (record == NULL ||
-	    hb_fields_decode(record, record_fields, sizeof(record_fields) / sizeof(record_fields[0]), &r,
-			     err) != 0 ||
+	    hb_fields_decode(record, record_fields,
+			     sizeof(record_fields) / sizeof(record_fields[0]), &r, err) != 0 ||
 	    hb_json_canonical(record, &canonical, err) != 0)
 		goto out;
 	if (canonical.len != len || memcmp(canonical.data, line, len) != 0)
 		hb_fail(err, "audit_broken", "the record is not in canonical form");
 	else if (r.seq != at->head.seq + 1)
-		hb_fail(err, "audit_broken", "record %" PRId64 " is followed by record %lld", at->head.seq,
-			r.seq);
+		hb_fail(err, "audit_broken", "record %" PRId64 " is followed by record %lld",
+			at->head.seq, r.seq);
 	else if (strcmp(r.prev, at->head.hash) != 0)
-		hb_fail(err, "audit_broken", "record %lld doesn't continue from the one before it", r.seq);
+		hb_fail(err, "audit_broken", "record %lld doesn't continue from the one before it",
+			r.seq);
 	else
 		ok = true;
 	if (ok) {
@@ -104,14 +109,16 @@ out:
 }
 
 int
-hb_audit_read(int fd, const char *path, off_t from, off_t to, struct hb_buf *out, struct hb_error *err)
+hb_audit_read(int fd, const char *path, off_t from, off_t to, struct hb_buf *out,
+	      struct hb_error *err)
 {
 	char chunk[65536];
 	size_t want;
 	ssize_t n;
 
 	while (to < 0 || from < to) {
-		want = to < 0 || to - from > (off_t)sizeof(chunk) ? sizeof(chunk) : (size_t)(to - from);
+		want = to < 0 || to - from > (off_t)sizeof(chunk) ? sizeof(chunk)
+								  : (size_t)(to - from);
 		n = pread(fd, chunk, want, from);
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -138,12 +145,15 @@ hb_audit_check_mark(int fd, const char *path, const struct audit_mark *mark, str
 		return hb_fail_errno(err, "audit_unreadable", "checking %s", path);
 	if (st.st_size < mark->size)
 		return hb_fail(err, "audit_truncated",
-			       "%s was cut: it ends before record %" PRId64 ", which its head names", path,
-			       mark->head.seq);
+			       "%s was cut: it ends before record %" PRId64
+			       ", which its head names",
+			       path, mark->head.seq);
 	if (mark->size == 0)
-		return mark->head.seq == 0 ? 0
-					   : hb_fail(err, "audit_broken", "the head of %s is wrong", path);
-	if (hb_audit_read(fd, path, mark->size > AUDIT_RECORD_MAX ? mark->size - AUDIT_RECORD_MAX : 0,
+		return mark->head.seq == 0
+			       ? 0
+			       : hb_fail(err, "audit_broken", "the head of %s is wrong", path);
+	if (hb_audit_read(fd, path,
+			  mark->size > AUDIT_RECORD_MAX ? mark->size - AUDIT_RECORD_MAX : 0,
 			  mark->size, &end, err) != 0)
 		goto out;
 	if (end.len > 0 && end.data[end.len - 1] == '\n') {
@@ -153,8 +163,9 @@ hb_audit_check_mark(int fd, const char *path, const struct audit_mark *mark, str
 		rc = strcmp(hash, mark->head.hash) == 0 ? 0 : -1;
 	}
 	if (rc != 0)
-		hb_fail(err, "audit_broken", "%s is not the log that its head belongs to: record %" PRId64
-			" differs", path, mark->head.seq);
+		hb_fail(err, "audit_broken",
+			"%s is not the log that its head belongs to: record %" PRId64 " differs",
+			path, mark->head.seq);
 out:
 	hb_buf_free(&end);
 	return rc;
@@ -179,7 +190,8 @@ read_head(int dirfd, const char *path, struct audit_mark *mark, struct hb_error 
 	return rc;
 }
 
-/* Follow the chain through every whole line; `at` ends behind the last. Passing `head`, it must agree. */
+/* Follow the chain through every whole line; `at` ends behind the last. Passing `head`, it must
+ * agree. */
 static int
 walk(FILE *log, const char *path, const struct audit_mark *head, struct audit_mark *at,
      struct hb_error *err)
@@ -195,12 +207,14 @@ walk(FILE *log, const char *path, const struct audit_mark *head, struct audit_ma
 		if (line[n - 1] != '\n')
 			break;
 		if (!hb_audit_follows(line, (size_t)n - 1, at, at, &e)) {
-			hb_fail(err, "audit_broken", "%s:%" PRId64 ": %s", path, at->head.seq + 1, e.message);
+			hb_fail(err, "audit_broken", "%s:%" PRId64 ": %s", path, at->head.seq + 1,
+				e.message);
 			goto out;
 		}
 		if (at->head.seq == head->head.seq &&
 		    (at->size != head->size || strcmp(at->head.hash, head->head.hash) != 0)) {
-			hb_fail(err, "audit_broken", "%s:%" PRId64 ": the record is not the one that the head names",
+			hb_fail(err, "audit_broken",
+				"%s:%" PRId64 ": the record is not the one that the head names",
 				path, at->head.seq);
 			goto out;
 		}
@@ -235,8 +249,9 @@ hb_audit_verify(int dirfd, const char *path, struct hb_audit_head *head, struct 
 		goto out;
 	if (at.head.seq < before.head.seq) {
 		hb_fail(err, "audit_truncated",
-			"%s was cut: it ends with record %" PRId64 " and its head names record %" PRId64, path,
-			at.head.seq, before.head.seq);
+			"%s was cut: it ends with record %" PRId64
+			" and its head names record %" PRId64,
+			path, at.head.seq, before.head.seq);
 		goto out;
 	}
 	if (read_head(dirfd, path, &after, err) != 0)

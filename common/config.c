@@ -1,8 +1,9 @@
 /*
- * Values live in an array beside the table of keys. They come in three layers, the later winning: defaults, the
- * file, overrides. Each is checked against its key's type as it is put in, so that the getters can't fail.
+ * Values live in an array beside the table of keys. They come in three layers, the later winning:
+ * defaults, the file, overrides. Each is checked against its key's type as it is put in, so that
+ * the getters can't fail.
  */
-#include "common/config.h"
+#include "common/config_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,29 +14,7 @@
 
 #include "common/fields.h"
 #include "common/fs.h"
-#include "common/json.h"
 #include "common/strict_ini.h"
-
-#define WILDCARD "runtime.env.*"
-#define WILDCARD_LEN (sizeof(WILDCARD) - 2) /* without the star */
-
-enum layer { DEFAULTS, IN_FILE, OVERRIDE };
-
-struct value {
-	char *text;
-	const char **items; /* LIST: into `split` */
-	char *split;
-	size_t item_count;
-	enum layer layer;
-	int line;
-};
-
-struct hb_config {
-	struct value *values; /* as hb_config_keys */
-	struct value *env;    /* .items[0] is not used; .split is the name */
-	size_t env_count;
-	const char **env_names, **env_values;
-};
 
 static size_t
 find_key(const char *name)
@@ -70,7 +49,8 @@ clear_value(struct value *v)
 
 /* Digits with an optional K, M, G or T. */
 static int
-parse_number(const struct hb_config_key *key, const char *text, long long *out, struct hb_error *err)
+parse_number(const struct hb_config_key *key, const char *text, long long *out,
+	     struct hb_error *err)
 {
 	static const char suffixes[] = "KMGT";
 	const char *suffix;
@@ -82,7 +62,8 @@ parse_number(const struct hb_config_key *key, const char *text, long long *out, 
 	n = strtoll(text, &end, 10);
 	if (text[0] < '0' || text[0] > '9' || errno != 0)
 		goto bad;
-	if (key->type == HB_CONFIG_SIZE && *end != '\0' && (suffix = strchr(suffixes, *end)) != NULL) {
+	if (key->type == HB_CONFIG_SIZE && *end != '\0' &&
+	    (suffix = strchr(suffixes, *end)) != NULL) {
 		shift = 10 * (int)(suffix - suffixes + 1);
 		end++;
 	}
@@ -91,8 +72,9 @@ parse_number(const struct hb_config_key *key, const char *text, long long *out, 
 	*out = n;
 	return 0;
 bad:
-	return hb_fail(err, "config_invalid", "%s = %.80s: a %s from %lld to %lld is wanted", key->name,
-		       text, key->type == HB_CONFIG_SIZE ? "size (K, M, G, T)" : "number", key->min,
+	return hb_fail(err, "config_invalid", "%s = %.80s: a %s from %lld to %lld is wanted",
+		       key->name, text,
+		       key->type == HB_CONFIG_SIZE ? "size (K, M, G, T)" : "number", key->min,
 		       key->max);
 }
 
@@ -137,7 +119,8 @@ split_list(const struct hb_config_key *key, struct value *v, struct hb_error *er
 	while ((item = strsep(&rest, ",")) != NULL) {
 		item = trim(item);
 		if (*item == '\0')
-			return hb_fail(err, "config_invalid", "%s: the list has an empty item", key->name);
+			return hb_fail(err, "config_invalid", "%s: the list has an empty item",
+				       key->name);
 		v->items[v->item_count++] = item;
 	}
 	return 0;
@@ -152,9 +135,10 @@ set_value(const struct hb_config_key *key, struct value *slot, const char *text,
 	long long n;
 	int rc = 0;
 
-	if (hb_text_check(key->name, text, 0, HB_INI_LINE_MAX, err) != 0 || strpbrk(text, "\r\n") != NULL)
-		return hb_fail(err, "config_invalid", "%s: the value must be one line of plain text",
-			       key->name);
+	if (hb_text_check(key->name, text, 0, HB_INI_LINE_MAX, err) != 0 ||
+	    strpbrk(text, "\r\n") != NULL)
+		return hb_fail(err, "config_invalid",
+			       "%s: the value must be one line of plain text", key->name);
 	v.text = hb_strdup(text);
 	switch (key->type) {
 	case HB_CONFIG_TEXT:
@@ -165,13 +149,14 @@ set_value(const struct hb_config_key *key, struct value *slot, const char *text,
 		break;
 	case HB_CONFIG_BOOL:
 		if (!is_word("yes no", text))
-			rc = hb_fail(err, "config_invalid", "%s = %.80s: yes or no is wanted", key->name,
-				     text);
+			rc = hb_fail(err, "config_invalid", "%s = %.80s: yes or no is wanted",
+				     key->name, text);
 		break;
 	case HB_CONFIG_WORD:
 		if (!is_word(key->words, text))
-			rc = hb_fail(err, "config_invalid", "%s = %.80s: one of these is wanted: %s",
-				     key->name, text, key->words);
+			rc = hb_fail(err, "config_invalid",
+				     "%s = %.80s: one of these is wanted: %s", key->name, text,
+				     key->words);
 		break;
 	case HB_CONFIG_LIST:
 		rc = split_list(key, &v, err);
@@ -193,7 +178,8 @@ is_env_name(const char *name)
 	static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
 
 	return name[0] != '\0' && strchr(letters, name[0]) != NULL &&
-	       name[strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789")] ==
+	       name[strspn(name,
+			   "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789")] ==
 		       '\0';
 }
 
@@ -219,15 +205,18 @@ set_env(struct hb_config *c, const char *name, const char *text, enum layer laye
 	struct value *v;
 
 	if (!is_env_name(name))
-		return hb_fail(err, "config_invalid",
-			       "runtime.env.%.48s: a variable's name has letters, digits and _ only", name);
-	if (hb_text_check(name, text, 0, HB_INI_LINE_MAX, err) != 0 || strpbrk(text, "\r\n") != NULL)
+		return hb_fail(
+			err, "config_invalid",
+			"runtime.env.%.48s: a variable's name has letters, digits and _ only",
+			name);
+	if (hb_text_check(name, text, 0, HB_INI_LINE_MAX, err) != 0 ||
+	    strpbrk(text, "\r\n") != NULL)
 		return hb_fail(err, "config_invalid",
 			       "runtime.env.%.48s: the value must be one line of plain text", name);
 	v = env_slot(c, name);
 	if (layer == IN_FILE && v->layer == IN_FILE)
-		return hb_fail(err, "config_invalid", "runtime.env.%.48s is already set on line %d", name,
-			       v->line);
+		return hb_fail(err, "config_invalid", "runtime.env.%.48s is already set on line %d",
+			       name, v->line);
 	free(v->text);
 	v->text = hb_strdup(text);
 	v->layer = layer;
@@ -274,8 +263,8 @@ new_config(void)
 	for (i = 0; i < hb_config_key_count; i++) {
 		/* A default that doesn't fit its own type is a mistake in the table. */
 		if (strcmp(hb_config_keys[i].name, WILDCARD) != 0 &&
-		    set_value(&hb_config_keys[i], &c->values[i], hb_config_keys[i].fallback, DEFAULTS,
-			      0, &err) != 0)
+		    set_value(&hb_config_keys[i], &c->values[i], hb_config_keys[i].fallback,
+			      DEFAULTS, 0, &err) != 0)
 			abort();
 	}
 	words = rest = hb_strdup(hb_config_keys[find_key(WILDCARD)].fallback);
@@ -292,8 +281,8 @@ new_config(void)
 }
 
 /*
- * Platform pins belong to one image. They are dropped when the image was chosen in a later layer than
- * they were, or when the built-in pins stand beside an image that is not the built-in one.
+ * Platform pins belong to one image. They are dropped when the image was chosen in a later layer
+ * than they were, or when the built-in pins stand beside an image that is not the built-in one.
  */
 static void
 drop_stale_pins(struct hb_config *c)
@@ -356,9 +345,12 @@ read_file(int dirfd, const char *path, struct hb_buf *text, struct hb_error *err
 
 	fd = hb_fs_open_beneath(dirfd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, &e);
 	if (fd < 0)
-		return hb_fail(err, strcmp(e.code, "not_found") == 0 ? "config_missing" : "config_unreadable",
+		return hb_fail(err,
+			       strcmp(e.code, "not_found") == 0 ? "config_missing"
+								: "config_unreadable",
 			       "the configuration can't be read: %s", e.message);
-	/* What decides about isolation and listeners may be written by root, or by whoever we are. */
+	/* What decides about isolation and listeners may be written by root, or by whoever we are.
+	 */
 	rc = hb_fs_check_trusted(fd, path, geteuid(), err);
 	hb_close(&fd);
 	return rc == 0 ? hb_fs_read(dirfd, path, HB_INI_FILE_MAX, text, err) : -1;
@@ -461,69 +453,4 @@ hb_config_env(const struct hb_config *c, const char ***names, const char ***valu
 	*names = c->env_names;
 	*values = c->env_values;
 	return c->env_count;
-}
-
-static void
-print_help(const char *help, struct hb_buf *out)
-{
-	size_t n;
-
-	/* Wrapped at blanks to about 100 columns. */
-	while (strlen(help) > 98) {
-		for (n = 98; n > 0 && help[n] != ' '; n--)
-			continue;
-		hb_buf_printf(out, "# %.*s\n", (int)n, help);
-		help += n + 1;
-	}
-	hb_buf_printf(out, "# %s\n", help);
-}
-
-void
-hb_config_print(const struct hb_config *c, struct hb_buf *out)
-{
-	const char *name, *dot, *section = "";
-	size_t i, j, len, section_len = 0;
-
-	hb_buf_adds(out, "# Hermes Broker. Strict: an unknown or repeated key is an error. No secrets here.\n");
-	for (i = 0; i < hb_config_key_count; i++) {
-		name = hb_config_keys[i].name;
-		dot = strchr(name, '.');
-		len = (size_t)(dot - name);
-		if (len != section_len || strncmp(section, name, len) != 0)
-			hb_buf_printf(out, "\n[%.*s]\n", (int)len, name);
-		section = name;
-		section_len = len;
-		print_help(hb_config_keys[i].help, out);
-		if (strcmp(name, WILDCARD) != 0) {
-			hb_buf_printf(out, "%s =%s%s\n", dot + 1, *c->values[i].text != '\0' ? " " : "",
-				      c->values[i].text);
-			continue;
-		}
-		/* PORT follows runtime.port unless somebody set it. */
-		for (j = 0; j < c->env_count; j++)
-			if (strcmp(c->env[j].split, "PORT") != 0 || c->env[j].layer != DEFAULTS)
-				hb_buf_printf(out, "env.%s =%s%s\n", c->env[j].split,
-					      *c->env[j].text != '\0' ? " " : "", c->env[j].text);
-	}
-}
-
-int
-hb_config_runtime_digest(const struct hb_config *c, char hex[65], struct hb_error *err)
-{
-	json_t *all = json_object();
-	char name[128];
-	size_t i;
-	int rc;
-
-	for (i = 0; i < hb_config_key_count; i++)
-		if (strncmp(hb_config_keys[i].name, "runtime.", 8) == 0 &&
-		    strcmp(hb_config_keys[i].name, WILDCARD) != 0)
-			json_object_set_new(all, hb_config_keys[i].name, json_string(c->values[i].text));
-	for (i = 0; i < c->env_count; i++) {
-		snprintf(name, sizeof(name), "runtime.env.%s", c->env[i].split);
-		json_object_set_new(all, name, json_string(c->env[i].text));
-	}
-	rc = hb_json_digest(all, hex, err);
-	json_decref(all);
-	return rc;
 }

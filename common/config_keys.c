@@ -1,22 +1,41 @@
 /*
- * Every key of hermes.conf: name, type, default, range or words, and the line of help that stands above it in a
- * freshly written file. docs/hermes.conf is made from this table.
+ * Every key of hermes.conf: name, type, default, range or words, and the line of help that stands
+ * above it in a freshly written file. docs/hermes.conf is made from this table.
  */
 #include "common/config.h"
 
 #define KIB 1024LL
 #define GIB (KIB * KIB * KIB)
 
-#define TEXT(name, fallback, help) {name, HB_CONFIG_TEXT, fallback, 0, 0, NULL, help}
-#define INT(name, fallback, min, max, help) {name, HB_CONFIG_INT, fallback, min, max, NULL, help}
-#define BOOL(name, fallback, help) {name, HB_CONFIG_BOOL, fallback, 0, 0, NULL, help}
-#define WORD(name, fallback, words, help) {name, HB_CONFIG_WORD, fallback, 0, 0, words, help}
-#define LIST(name, fallback, help) {name, HB_CONFIG_LIST, fallback, 0, 0, NULL, help}
-#define SIZE(name, fallback, min, max, help) {name, HB_CONFIG_SIZE, fallback, min, max, NULL, help}
+#define TEXT(name, fallback, help)                                                                 \
+	{                                                                                          \
+		name, HB_CONFIG_TEXT, fallback, 0, 0, NULL, help                                   \
+	}
+#define INT(name, fallback, min, max, help)                                                        \
+	{                                                                                          \
+		name, HB_CONFIG_INT, fallback, min, max, NULL, help                                \
+	}
+#define BOOL(name, fallback, help)                                                                 \
+	{                                                                                          \
+		name, HB_CONFIG_BOOL, fallback, 0, 0, NULL, help                                   \
+	}
+#define WORD(name, fallback, words, help)                                                          \
+	{                                                                                          \
+		name, HB_CONFIG_WORD, fallback, 0, 0, words, help                                  \
+	}
+#define LIST(name, fallback, help)                                                                 \
+	{                                                                                          \
+		name, HB_CONFIG_LIST, fallback, 0, 0, NULL, help                                   \
+	}
+#define SIZE(name, fallback, min, max, help)                                                       \
+	{                                                                                          \
+		name, HB_CONFIG_SIZE, fallback, min, max, NULL, help                               \
+	}
 
 const struct hb_config_key hb_config_keys[] = {
 	LIST("broker.listen_tcp", "",
-	     "Loopback addresses for clients that know no Unix socket, e.g. 127.0.0.1:8750, 127.0.0.1:8751. "
+	     "Loopback addresses for clients that know no Unix socket, e.g. 127.0.0.1:8750, "
+	     "127.0.0.1:8751. "
 	     "Empty: none."),
 	BOOL("broker.listen_tcp_private", "no",
 	     "Also allow private, non-loopback addresses in listen_tcp (container networks)."),
@@ -30,17 +49,21 @@ const struct hb_config_key hb_config_keys[] = {
 	TEXT("runtime.image",
 	     "ghcr.io/rhyssullivan/executor-selfhost:v1.5.12@sha256:"
 	     "e40b2179c005b3124e794e9a8505341db46d0a9a1631e7f3fdcd023462ecf70b",
-	     "The image, always with its index digest: repository[:tag]@sha256:HEX or oci:DIR@sha256:HEX."),
+	     "The image, always with its index digest: repository[:tag]@sha256:HEX or "
+	     "oci:DIR@sha256:HEX."),
 	TEXT("runtime.platform", "", "linux/amd64 or linux/arm64. Empty: that of this host."),
 	LIST("runtime.platform_digest",
 	     "linux/arm64=sha256:c089ee8bffdbd81c854c3aee47a788484398694149597bc9d8863491b07e262f",
-	     "Further pins, PLATFORM=sha256:HEX each: the platform manifests of exactly the image above. "
+	     "Further pins, PLATFORM=sha256:HEX each: the platform manifests of exactly the image "
+	     "above. "
 	     "Choosing another image by --set clears them."),
 	TEXT("runtime.storage", "/storage/executor-runtime",
 	     "Blobs and releases. Disposable: can be fetched again, kept out of backups."),
-	TEXT("runtime.data", "/workspace/executor/data", "The runtime's own data. This is what backups hold."),
+	TEXT("runtime.data", "/workspace/executor/data",
+	     "The runtime's own data. This is what backups hold."),
 	TEXT("runtime.data_mount", "/data", "Where the runtime sees its data."),
-	INT("runtime.port", "4788", 1, 65535, "Loopback port of the runtime; also its PORT variable."),
+	INT("runtime.port", "4788", 1, 65535,
+	    "Loopback port of the runtime; also its PORT variable."),
 	TEXT("runtime.env.*", "EXECUTOR_HOST=127.0.0.1 EXECUTOR_ALLOW_LOCAL_NETWORK=false",
 	     "Environment of the runtime, one env.NAME = value a line."),
 	TEXT("runtime.command", "",
@@ -49,26 +72,32 @@ const struct hb_config_key hb_config_keys[] = {
 	TEXT("runtime.working_dir", "", "Working directory. Empty: the image's."),
 	WORD("runtime.isolation", "auto", "auto namespaces chroot direct",
 	     "How the runtime is kept apart; auto takes the strongest that works here."),
-	WORD("runtime.supervisor", "embedded", "embedded supervisord", "Who starts it again when it ends."),
+	WORD("runtime.supervisor", "embedded", "embedded supervisord",
+	     "Who starts it again when it ends."),
 	TEXT("runtime.health_path", "/api/health", "Health check: path on the runtime's port."),
 	INT("runtime.health_status", "200", 100, 599, "Health check: status wanted."),
 	TEXT("runtime.health_body", "\"status\":\"ok\"",
 	     "Health check: text the body must hold. Empty: any body."),
-	TEXT("runtime.health_token_file", "", "Health check: file with a bearer token. Empty: none is sent."),
+	TEXT("runtime.health_token_file", "",
+	     "Health check: file with a bearer token. Empty: none is sent."),
 	INT("runtime.health_interval", "30", 1, 3600, "Seconds between health checks."),
 	INT("runtime.health_sustain", "5", 0, 600,
 	    "Seconds it must stay healthy before a new release counts as good."),
 	INT("runtime.start_timeout", "60", 1, 1800, "Seconds it may take to become healthy."),
 	TEXT("runtime.mcp_path", "/mcp", "Path of the MCP endpoint. Empty: not checked."),
-	LIST("runtime.mcp_tools", "execute, resume", "Exactly the tools the MCP endpoint must offer."),
+	LIST("runtime.mcp_tools", "execute, resume",
+	     "Exactly the tools the MCP endpoint must offer."),
 	TEXT("runtime.mcp_key_file", "",
-	     "File with the MCP API key for the authenticated check. Empty: only the challenge is checked."),
-	INT("runtime.stop_timeout", "20", 1, 600, "Seconds from SIGTERM to the end of the whole process tree."),
+	     "File with the MCP API key for the authenticated check. Empty: only the challenge is "
+	     "checked."),
+	INT("runtime.stop_timeout", "20", 1, 600,
+	    "Seconds from SIGTERM to the end of the whole process tree."),
 	INT("runtime.restart_budget", "5", 1, 1000, "Restarts allowed within restart_window."),
 	INT("runtime.restart_window", "300", 1, 86400, "Seconds over which restarts are counted."),
 	TEXT("runtime.backup_dir", "", "Where backups go. Empty: none are made before changes."),
 	INT("runtime.backup_keep", "5", 1, 1000, "Backups kept."),
-	LIST("runtime.age_recipients", "", "age recipients that backups are encrypted to. Empty: not encrypted."),
+	LIST("runtime.age_recipients", "",
+	     "age recipients that backups are encrypted to. Empty: not encrypted."),
 	INT("runtime.keep_releases", "2", 2, 20, "Releases kept, the current one included."),
 
 	LIST("fetcher.mirrors", "", "Registry mirrors, HOST=URL each."),
@@ -77,11 +106,13 @@ const struct hb_config_key hb_config_keys[] = {
 	INT("fetcher.parallel", "4", 1, 32, "Blobs fetched at once."),
 	INT("fetcher.retries", "5", 0, 100, "Tries after a transfer failed."),
 	INT("fetcher.connect_timeout", "15", 1, 600, "Seconds to connect."),
-	INT("fetcher.stall_timeout", "30", 1, 3600, "Seconds without a byte before a transfer is given up."),
+	INT("fetcher.stall_timeout", "30", 1, 3600,
+	    "Seconds without a byte before a transfer is given up."),
 	SIZE("fetcher.max_image_size", "8G", KIB, 1024 * GIB, "Largest image, all blobs together."),
 	SIZE("fetcher.max_blob_size", "6G", KIB, 1024 * GIB, "Largest single blob."),
 
-	TEXT("approver.api_base", "https://api.telegram.org", "Base address of the Telegram Bot API."),
+	TEXT("approver.api_base", "https://api.telegram.org",
+	     "Base address of the Telegram Bot API."),
 	LIST("approver.console_approvers", "0=0",
 	     "Unix users that may decide in a terminal and who each one is: UID=USER_ID."),
 	INT("approver.poll_timeout", "25", 1, 50, "Seconds of one long poll."),
@@ -95,10 +126,13 @@ const struct hb_config_key hb_config_keys[] = {
 	INT("identities.base_uid", "10110", 1000, 4294900000LL,
 	    "First of the numeric uids of our processes (docs/ARCHITECTURE.md)."),
 	WORD("sandbox.mode", "required", "required degraded",
-	     "required: refuse to start without Landlock. degraded: start, and say so in every status."),
+	     "required: refuse to start without Landlock. degraded: start, and say so in every "
+	     "status."),
 	TEXT("docker.socket", "/var/run/docker.sock", "Socket of the Docker engine."),
-	INT("launcher.restart_delay_max", "30", 1, 3600, "Longest pause between restarts of a process, in seconds."),
-	WORD("log.level", "info", "error warn info debug", "Least important messages that are logged."),
+	INT("launcher.restart_delay_max", "30", 1, 3600,
+	    "Longest pause between restarts of a process, in seconds."),
+	WORD("log.level", "info", "error warn info debug",
+	     "Least important messages that are logged."),
 };
 
 const size_t hb_config_key_count = sizeof(hb_config_keys) / sizeof(hb_config_keys[0]);

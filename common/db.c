@@ -49,8 +49,8 @@ hb_db_fail(sqlite3 *db, struct hb_error *err, const char *what)
 
 	if (db != NULL && sqlite3_errcode(db) == SQLITE_FULL)
 		code = "disk_full";
-	return hb_fail(err, code, "%s: %s%s%s", what, name != NULL ? name : "", name != NULL ? ": " : "",
-		       db != NULL ? sqlite3_errmsg(db) : "no memory");
+	return hb_fail(err, code, "%s: %s%s%s", what, name != NULL ? name : "",
+		       name != NULL ? ": " : "", db != NULL ? sqlite3_errmsg(db) : "no memory");
 }
 
 int
@@ -96,14 +96,16 @@ bind(sqlite3_stmt *st, const char *types, va_list ap)
 	for (at = 1; *types != '\0' && rc == SQLITE_OK; types++, at++) {
 		switch (*types) {
 		case 't':
-			rc = sqlite3_bind_text(st, at, va_arg(ap, const char *), -1, SQLITE_TRANSIENT);
+			rc = sqlite3_bind_text(st, at, va_arg(ap, const char *), -1,
+					       SQLITE_TRANSIENT);
 			break;
 		case 'i':
 			rc = sqlite3_bind_int64(st, at, va_arg(ap, int64_t));
 			break;
 		case 'b':
 			blob = va_arg(ap, const void *);
-			rc = sqlite3_bind_blob64(st, at, blob, va_arg(ap, size_t), SQLITE_TRANSIENT);
+			rc = sqlite3_bind_blob64(st, at, blob, va_arg(ap, size_t),
+						 SQLITE_TRANSIENT);
 			break;
 		case 'n':
 			rc = sqlite3_bind_null(st, at);
@@ -120,7 +122,8 @@ prepare(sqlite3 *db, struct hb_error *err, const char *sql, const char *types, v
 {
 	sqlite3_stmt *st = NULL;
 
-	if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK || bind(st, types, ap) != SQLITE_OK) {
+	if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK ||
+	    bind(st, types, ap) != SQLITE_OK) {
 		hb_db_fail(db, err, "the database refused a statement");
 		sqlite3_finalize(st);
 		return NULL;
@@ -219,7 +222,9 @@ check_file(const char *path, bool create, struct hb_error *err)
 {
 	int fd, rc;
 
-	fd = open(path, (create ? O_RDWR | O_CREAT : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+	fd = open(path,
+		  (create ? O_RDWR | O_CREAT : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+		  0600);
 	if (fd < 0)
 		return hb_fail_errno(err, "db_failed", "opening the database %s", path);
 	rc = hb_fs_check_trusted(fd, path, geteuid(), err);
@@ -241,7 +246,9 @@ migrate(sqlite3 *db, const struct hb_db_options *o, struct hb_error *err)
 	if (hb_db_int(db, &version, err, "PRAGMA user_version", "") != 1)
 		goto fail;
 	if (version < 0 || version > o->step_count) {
-		hb_fail(err, "db_newer", "%s has schema %lld and this release knows %d: it was made by a later release",
+		hb_fail(err, "db_newer",
+			"%s has schema %lld and this release knows %d: it was made by a later "
+			"release",
 			sqlite3_db_filename(db, "main"), (long long)version, o->step_count);
 		goto fail;
 	}
@@ -277,17 +284,20 @@ set_up(sqlite3 *db, const struct hb_db_options *o, struct hb_error *err)
 		return -1;
 	rc = hb_db_step(st, err);
 	if (rc == 1 && strcmp(hb_db_text(st, 0), "wal") != 0)
-		rc = hb_fail(err, "db_failed", "%s: no write-ahead log is possible on this file system",
+		rc = hb_fail(err, "db_failed",
+			     "%s: no write-ahead log is possible on this file system",
 			     sqlite3_db_filename(db, "main"));
 	sqlite3_finalize(st);
 	if (rc != 1)
 		return -1;
-	return hb_db_exec(db, o->full_sync ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL",
-			  err);
+	return hb_db_exec(
+		db, o->full_sync ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL",
+		err);
 }
 
 int
-hb_db_open(const char *path, const struct hb_db_options *options, sqlite3 **out, struct hb_error *err)
+hb_db_open(const char *path, const struct hb_db_options *options, sqlite3 **out,
+	   struct hb_error *err)
 {
 	int flags = SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_PRIVATECACHE |
 		    (options->read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE);
@@ -300,7 +310,8 @@ hb_db_open(const char *path, const struct hb_db_options *options, sqlite3 **out,
 		hb_db_fail(db, err, "opening the database");
 		goto fail;
 	}
-	if (set_up(db, options, err) != 0 || (!options->read_only && migrate(db, options, err) != 0))
+	if (set_up(db, options, err) != 0 ||
+	    (!options->read_only && migrate(db, options, err) != 0))
 		goto fail;
 	*out = db;
 	return 0;

@@ -1,7 +1,8 @@
 /*
- * SQLite, opened the same way by everyone: WAL, a chosen durability, a busy timeout, a version that decides which
- * migrations run, and a VFS that never asks for the absolute path of a file (SQLite's own does, and then opens
- * by that, which fails for a process whose state lies below a directory it may not enter).
+ * SQLite, opened the same way by everyone: WAL, a chosen durability, a busy timeout, a version that
+ * decides which migrations run, and a VFS that never asks for the absolute path of a file (SQLite's
+ * own does, and then opens by that, which fails for a process whose state lies below a directory it
+ * may not enter).
  *
  * The working directory must not change while a database is open. Files are created 0600.
  */
@@ -16,15 +17,17 @@
 #include "common/error.h"
 
 struct hb_db_options {
-	bool full_sync;           /* synchronous=FULL: a commit is on disk when it returns; else NORMAL */
-	bool read_only;           /* must exist; no migration */
-	int busy_ms;              /* 0: 5000 */
-	const char *const *steps; /* steps[i] brings the schema from version i to i+1 (SQL, may be several statements) */
+	bool full_sync; /* synchronous=FULL: a commit is on disk when it returns; else NORMAL */
+	bool read_only; /* must exist; no migration */
+	int busy_ms;    /* 0: 5000 */
+	const char *const *steps; /* steps[i] brings the schema from version i to i+1 (SQL, may be
+				     several statements) */
 	int step_count;
 };
 
 /* Codes: db_failed, db_newer (made by a later release), disk_full, loose_permissions. */
-int hb_db_open(const char *path, const struct hb_db_options *options, sqlite3 **out, struct hb_error *err);
+int hb_db_open(const char *path, const struct hb_db_options *options, sqlite3 **out,
+	       struct hb_error *err);
 void hb_db_close(sqlite3 *db); /* NULL is allowed; statements must be finalized */
 
 /* -1 with code db_failed (disk_full) and SQLite's reason; never the SQL's values. */
@@ -39,10 +42,11 @@ void hb_db_rollback(sqlite3 *db);
 
 /*
  * Prepare one statement and bind its values; `types` has a letter for each:
- *   t const char * (NULL binds NULL; copied)   i int64_t, always cast   b const void *, size_t   n nothing, NULL
- * NULL on failure. A statement may be reused by hb_db_rebind.
+ *   t const char * (NULL binds NULL; copied)   i int64_t, always cast   b const void *, size_t   n
+ * nothing, NULL NULL on failure. A statement may be reused by hb_db_rebind.
  */
-sqlite3_stmt *hb_db_prepare(sqlite3 *db, struct hb_error *err, const char *sql, const char *types, ...);
+sqlite3_stmt *
+hb_db_prepare(sqlite3 *db, struct hb_error *err, const char *sql, const char *types, ...);
 int hb_db_rebind(sqlite3_stmt *st, struct hb_error *err, const char *types, ...);
 
 /* 1: a row is there, 0: done, -1: failed. */
@@ -52,7 +56,8 @@ int hb_db_step(sqlite3_stmt *st, struct hb_error *err);
 int hb_db_run(sqlite3 *db, struct hb_error *err, const char *sql, const char *types, ...);
 
 /* First column of the first row. 1: found, 0: no row, -1: failed. */
-int hb_db_int(sqlite3 *db, int64_t *out, struct hb_error *err, const char *sql, const char *types, ...);
+int
+hb_db_int(sqlite3 *db, int64_t *out, struct hb_error *err, const char *sql, const char *types, ...);
 
 /* Column as text, never NULL ("" for NULL); valid until the next step. */
 const char *hb_db_text(sqlite3_stmt *st, int column);

@@ -72,8 +72,8 @@ decode_one(const struct hb_field *f, json_t *v, void *where, struct hb_error *er
 		if (!json_is_string(v))
 			return wrong_type(f, "a string", err);
 		if (strlen(json_string_value(v)) != json_string_length(v))
-			return hb_fail(err, "out_of_range",
-				       "%s holds the control character U+0000", f->name);
+			return hb_fail(err, "out_of_range", "%s holds the control character U+0000",
+				       f->name);
 		if (check_text(f, json_string_value(v), err) != 0)
 			return -1;
 		if (where != NULL)
@@ -102,7 +102,8 @@ decode_one(const struct hb_field *f, json_t *v, void *where, struct hb_error *er
 	case HB_FIELD_ARRAY:
 		if (!json_is_array(v))
 			return wrong_type(f, "a list", err);
-		if ((long long)json_array_size(v) < f->min || (long long)json_array_size(v) > f->max)
+		if ((long long)json_array_size(v) < f->min ||
+		    (long long)json_array_size(v) > f->max)
 			return hb_fail(err, "out_of_range",
 				       "%s has %zu items; %lld to %lld are allowed", f->name,
 				       json_array_size(v), f->min, f->max);
@@ -128,7 +129,8 @@ hb_fields_decode(const json_t *object, const struct hb_field *fields, size_t cou
 			if (strcmp(key, fields[i].name) == 0)
 				break;
 		if (i == count)
-			return hb_fail(err, "unknown_field", "there is no field \"%.64s\" here", key);
+			return hb_fail(err, "unknown_field", "there is no field \"%.64s\" here",
+				       key);
 	}
 	/* Everything is checked before the first byte of the output changes. */
 	for (i = 0; i < count; i++) {

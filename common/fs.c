@@ -1,6 +1,7 @@
 /*
- * Files below a directory descriptor: opening beneath, whole-file reads, secrets, atomic writes. Every judgement
- * (owner, mode, type) is made on the opened descriptor, never on a name. Trees are in fs_tree.c.
+ * Files below a directory descriptor: opening beneath, whole-file reads, secrets, atomic writes.
+ * Every judgement (owner, mode, type) is made on the opened descriptor, never on a name. Trees are
+ * in fs_tree.c.
  */
 #include "common/fs.h"
 
@@ -46,7 +47,8 @@ hb_fs_open_beneath(int dirfd, const char *path, int flags, mode_t mode, struct h
 		return hb_fail_errno(err, "not_found", "%s", path);
 	if (errno == ELOOP || errno == EXDEV)
 		return hb_fail_errno(err, "unsafe_path",
-				     "%s goes through a symbolic link or out of its directory", path);
+				     "%s goes through a symbolic link or out of its directory",
+				     path);
 	return hb_fail_errno(err, "open_failed", "opening %s", path);
 }
 
@@ -106,7 +108,8 @@ hb_fs_read(int dirfd, const char *path, size_t max, struct hb_buf *out, struct h
 	if (n < 0)
 		hb_fail_errno(err, "read_failed", "reading %s", path);
 	else if (n > 0)
-		hb_fail(err, "too_large", "%s grew while it was read, or is over %zu bytes", path, max);
+		hb_fail(err, "too_large", "%s grew while it was read, or is over %zu bytes", path,
+			max);
 	else {
 		hb_buf_add(out, data, got);
 		rc = 0;
@@ -118,21 +121,24 @@ out:
 }
 
 static int
-check_secret(int fd, const char *path, uid_t owner, size_t max, struct stat *st, struct hb_error *err)
+check_secret(int fd, const char *path, uid_t owner, size_t max, struct stat *st,
+	     struct hb_error *err)
 {
 	if (fstat(fd, st) != 0)
 		return hb_fail_errno(err, "secret_permissions", "reading %s", path);
 	if (!S_ISREG(st->st_mode) || st->st_nlink != 1)
-		return hb_fail(err, "secret_permissions",
-			       "%s must be a regular file with one name: remove the other links to it",
-			       path);
+		return hb_fail(
+			err, "secret_permissions",
+			"%s must be a regular file with one name: remove the other links to it",
+			path);
 	if (st->st_uid != 0 && st->st_uid != owner)
-		return hb_fail(err, "secret_permissions",
-			       "%s belongs to uid %u; run: chown %u %s", path, st->st_uid, owner, path);
+		return hb_fail(err, "secret_permissions", "%s belongs to uid %u; run: chown %u %s",
+			       path, st->st_uid, owner, path);
 	if ((st->st_mode & 077) != 0)
-		return hb_fail(err, "secret_permissions",
-			       "%s can be reached by its group or others (mode %04o); run: chmod 600 %s",
-			       path, st->st_mode & 07777, path);
+		return hb_fail(
+			err, "secret_permissions",
+			"%s can be reached by its group or others (mode %04o); run: chmod 600 %s",
+			path, st->st_mode & 07777, path);
 	if ((uintmax_t)st->st_size > max)
 		return hb_fail(err, "too_large", "%s has %jd bytes; at most %zu are allowed", path,
 			       (intmax_t)st->st_size, max);
@@ -163,7 +169,8 @@ hb_secret_read(int dirfd, const char *path, uid_t owner, size_t max, struct hb_s
 	/* Straight into protected memory: no copy stays in a stdio buffer. */
 	n = read_all(fd, text, (size_t)st.st_size, &len);
 	if (n != 0) {
-		hb_fail(err, "secret_permissions", "%s can't be read or changed while it was read", path);
+		hb_fail(err, "secret_permissions", "%s can't be read or changed while it was read",
+			path);
 		goto out;
 	}
 	if (len > 0 && text[len - 1] == '\n')
@@ -205,9 +212,11 @@ hb_secret_equal(const struct hb_secret *s, const char *given)
 		return 0;
 	given_len = strlen(given);
 	diff = given_len != s->len;
-	/* Time depends on the length of the expected value and on what the caller sent, not on where they differ. */
+	/* Time depends on the length of the expected value and on what the caller sent, not on
+	 * where they differ. */
 	for (i = 0; i < s->len; i++)
-		diff |= (unsigned char)s->text[i] ^ (unsigned char)given[i < given_len ? i : given_len];
+		diff |= (unsigned char)s->text[i] ^
+			(unsigned char)given[i < given_len ? i : given_len];
 	return diff == 0;
 }
 
@@ -225,7 +234,8 @@ open_parent(int dirfd, const char *path, const char **base, struct hb_error *err
 	parent = slash != NULL ? strndup(path, (size_t)(slash - path)) : hb_strdup(".");
 	if (parent == NULL)
 		abort();
-	fd = hb_fs_open_beneath(dirfd, *parent == '\0' ? "/" : parent, O_RDONLY | O_DIRECTORY, 0, err);
+	fd = hb_fs_open_beneath(dirfd, *parent == '\0' ? "/" : parent, O_RDONLY | O_DIRECTORY, 0,
+				err);
 	free(parent);
 	return fd;
 }
@@ -293,8 +303,8 @@ out:
 }
 
 int
-hb_fs_write_atomic(int dirfd, const char *path, const void *data, size_t len, mode_t mode, uid_t uid,
-		   gid_t gid, struct hb_error *err)
+hb_fs_write_atomic(int dirfd, const char *path, const void *data, size_t len, mode_t mode,
+		   uid_t uid, gid_t gid, struct hb_error *err)
 {
 	return write_durable(dirfd, path, data, len, mode, uid, gid, 0, err);
 }
@@ -337,11 +347,12 @@ hb_fs_check_trusted(int fd, const char *name, uid_t owner, struct hb_error *err)
 	if (!S_ISREG(st.st_mode))
 		return hb_fail(err, "loose_permissions", "%s is not a regular file", name);
 	if (st.st_uid != 0 && st.st_uid != owner)
-		return hb_fail(err, "loose_permissions", "%s belongs to uid %u; run: chown %u %s", name,
-			       st.st_uid, owner, name);
+		return hb_fail(err, "loose_permissions", "%s belongs to uid %u; run: chown %u %s",
+			       name, st.st_uid, owner, name);
 	if ((st.st_mode & 022) != 0)
-		return hb_fail(err, "loose_permissions",
-			       "%s can be written by its group or others (mode %04o); run: chmod go-w %s",
-			       name, st.st_mode & 07777, name);
+		return hb_fail(
+			err, "loose_permissions",
+			"%s can be written by its group or others (mode %04o); run: chmod go-w %s",
+			name, st.st_mode & 07777, name);
 	return 0;
 }

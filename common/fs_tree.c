@@ -1,6 +1,6 @@
 /*
- * Directories: made, synced, switched and removed. Nothing here follows a link that somebody could have put below the
- * starting directory, and removal never crosses into another mount.
+ * Directories: made, synced, switched and removed. Nothing here follows a link that somebody could
+ * have put below the starting directory, and removal never crosses into another mount.
  */
 #include "common/fs.h"
 
@@ -58,7 +58,8 @@ hb_fs_mkdirs(int dirfd, const char *path, mode_t mode, uid_t uid, gid_t gid, str
 			hb_fail(err, "unsafe_path", "%s has a .. in it", path);
 			goto out;
 		}
-		/* The way to an absolute path may lead over the host's own links; its end may not. */
+		/* The way to an absolute path may lead over the host's own links; its end may not.
+		 */
 		child = enter(dir, name, absolute && next != NULL);
 		if (child < 0) {
 			hb_fail_errno(err, "mkdir_failed", "making %s in %s", name, path);
@@ -170,7 +171,8 @@ remove_entry(int top, int dir, const char *name, int depth)
 		hb_random_hex(16, random);
 		return renameat(dir, name, top, random);
 	}
-	/* Again when something was moved up or appeared meanwhile: readdir need not have shown it. */
+	/* Again when something was moved up or appeared meanwhile: readdir need not have shown it.
+	 */
 	for (tries = 0; tries < 100000; tries++) {
 		if (unlinkat(dir, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
 			return 0;

@@ -1,4 +1,5 @@
-/* Grants: to and from JSON with exact fields, signed and opened as envelopes, compared with what is expected. */
+/* Grants: to and from JSON with exact fields, signed and opened as envelopes, compared with what is
+ * expected. */
 #include "common/grant.h"
 
 #include <sodium.h>
@@ -19,14 +20,16 @@ hb_grant_to_json(const struct hb_grant *g)
 
 	for (i = 0; i < g->user_count && i < HB_GRANT_USERS_MAX; i++)
 		json_array_append_new(users, json_string(g->user_ids[i]));
-	o = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:I, s:s, s:I, s:I, s:I, s:s}",
-		      "v", 1, "grant_id", g->grant_id, "audience", g->audience, "capability", g->capability,
-		      "operation_id", g->operation_id, "target", g->target, "feature", g->feature, "action",
-		      g->action, "digest", g->digest, "summary_digest", g->summary_digest, "user_ids", users,
-		      "session", g->session, "generation", (json_int_t)g->generation, "decision",
+	o = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:I, s:s, s:I, "
+		      "s:I, s:I, s:s}",
+		      "v", 1, "grant_id", g->grant_id, "audience", g->audience, "capability",
+		      g->capability, "operation_id", g->operation_id, "target", g->target,
+		      "feature", g->feature, "action", g->action, "digest", g->digest,
+		      "summary_digest", g->summary_digest, "user_ids", users, "session", g->session,
+		      "generation", (json_int_t)g->generation, "decision",
 		      g->approved ? "approved" : "denied", "issued_at", (json_int_t)g->issued_at,
-		      "not_before", (json_int_t)g->not_before, "expires_at", (json_int_t)g->expires_at,
-		      "key_id", g->key_id);
+		      "not_before", (json_int_t)g->not_before, "expires_at",
+		      (json_int_t)g->expires_at, "key_id", g->key_id);
 	if (o != NULL && g->tree_digest[0] != '\0')
 		json_object_set_new(o, "tree_digest", json_string(g->tree_digest));
 	return o;
@@ -35,15 +38,20 @@ hb_grant_to_json(const struct hb_grant *g)
 /* The fields as JSON holds them, borrowed, before they are copied. */
 struct raw_grant {
 	long long v, generation, issued_at, not_before, expires_at;
-	const char *grant_id, *audience, *capability, *operation_id, *target, *feature, *action, *digest,
-		*summary_digest, *tree_digest, *session, *decision, *key_id;
+	const char *grant_id, *audience, *capability, *operation_id, *target, *feature, *action,
+		*digest, *summary_digest, *tree_digest, *session, *decision, *key_id;
 	json_t *user_ids;
 };
 
-#define TEXT(field, flags, min, max) \
-	{#field, HB_FIELD_TEXT, flags, offsetof(struct raw_grant, field), min, max}
-#define INT(field, min) \
-	{#field, HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct raw_grant, field), min, HB_JSON_INT_MAX}
+#define TEXT(field, flags, min, max)                                                               \
+	{                                                                                          \
+#field, HB_FIELD_TEXT, flags, offsetof(struct raw_grant, field), min, max          \
+	}
+#define INT(field, min)                                                                            \
+	{                                                                                          \
+#field, HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct raw_grant, field), min,   \
+			HB_JSON_INT_MAX                                                            \
+	}
 
 static const struct hb_field grant_fields[] = {
 	{"v", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct raw_grant, v), 1, 1},
@@ -90,8 +98,12 @@ copy_users(struct hb_grant *g, const json_t *users, struct hb_error *err)
 	struct one {
 		const char *user;
 	} one = {NULL};
-	const struct hb_field field = {"user_ids", HB_FIELD_TEXT, HB_FIELD_REQUIRED | HB_FIELD_DECIMAL,
-				       offsetof(struct one, user), 0, 0};
+	const struct hb_field field = {"user_ids",
+				       HB_FIELD_TEXT,
+				       HB_FIELD_REQUIRED | HB_FIELD_DECIMAL,
+				       offsetof(struct one, user),
+				       0,
+				       0};
 	json_t *item, *wrapped;
 	size_t i, j;
 	int rc;
@@ -100,7 +112,8 @@ copy_users(struct hb_grant *g, const json_t *users, struct hb_error *err)
 		wrapped = json_pack("{s:O}", "user_ids", item);
 		rc = hb_fields_decode(wrapped, &field, 1, &one, err);
 		if (rc == 0)
-			rc = copy(g->user_ids[i], sizeof(g->user_ids[i]), "user_ids", one.user, err);
+			rc = copy(g->user_ids[i], sizeof(g->user_ids[i]), "user_ids", one.user,
+				  err);
 		json_decref(wrapped);
 		if (rc != 0)
 			return -1;
@@ -132,18 +145,20 @@ hb_grant_from_json(const json_t *object, struct hb_grant *out, struct hb_error *
 	struct raw_grant r = {.tree_digest = ""};
 	struct hb_grant g = {0};
 
-	if (hb_fields_decode(object, grant_fields, sizeof(grant_fields) / sizeof(grant_fields[0]), &r,
-			     err) != 0 ||
+	if (hb_fields_decode(object, grant_fields, sizeof(grant_fields) / sizeof(grant_fields[0]),
+			     &r, err) != 0 ||
 	    check_raw(&r, err) != 0 || copy_users(&g, r.user_ids, err) != 0 ||
 	    copy(g.grant_id, sizeof(g.grant_id), "grant_id", r.grant_id, err) != 0 ||
 	    copy(g.audience, sizeof(g.audience), "audience", r.audience, err) != 0 ||
 	    copy(g.capability, sizeof(g.capability), "capability", r.capability, err) != 0 ||
-	    copy(g.operation_id, sizeof(g.operation_id), "operation_id", r.operation_id, err) != 0 ||
+	    copy(g.operation_id, sizeof(g.operation_id), "operation_id", r.operation_id, err) !=
+		    0 ||
 	    copy(g.target, sizeof(g.target), "target", r.target, err) != 0 ||
 	    copy(g.feature, sizeof(g.feature), "feature", r.feature, err) != 0 ||
 	    copy(g.action, sizeof(g.action), "action", r.action, err) != 0 ||
 	    copy(g.digest, sizeof(g.digest), "digest", r.digest, err) != 0 ||
-	    copy(g.summary_digest, sizeof(g.summary_digest), "summary_digest", r.summary_digest, err) != 0 ||
+	    copy(g.summary_digest, sizeof(g.summary_digest), "summary_digest", r.summary_digest,
+		 err) != 0 ||
 	    copy(g.tree_digest, sizeof(g.tree_digest), "tree_digest", r.tree_digest, err) != 0 ||
 	    copy(g.session, sizeof(g.session), "session", r.session, err) != 0 ||
 	    copy(g.key_id, sizeof(g.key_id), "key_id", r.key_id, err) != 0) {
@@ -184,7 +199,8 @@ hb_grant_seal(struct hb_grant *g, const struct hb_signing_key *key, struct hb_er
 		hb_fail(err, "grant_malformed", "the grant holds text that is not UTF-8");
 		goto out;
 	}
-	if (hb_grant_from_json(object, &checked, err) != 0 || signed_bytes(object, &bytes, err) != 0)
+	if (hb_grant_from_json(object, &checked, err) != 0 ||
+	    signed_bytes(object, &bytes, err) != 0)
 		goto out;
 	hb_sign(key, bytes.data, bytes.len, sig);
 	sodium_bin2base64(base64, sizeof(base64), sig, sizeof(sig), sodium_base64_VARIANT_ORIGINAL);
@@ -206,7 +222,8 @@ hb_grant_open(const json_t *envelope, const struct hb_public_key *key, struct hb
 	} p;
 	static const struct hb_field fields[] = {
 		{"grant", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct parts, grant), 0, 0},
-		{"signature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct parts, signature), 88, 88},
+		{"signature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct parts, signature),
+		 88, 88},
 	};
 	struct hb_buf bytes = HB_BUF_INIT;
 	struct hb_error e;
@@ -239,34 +256,41 @@ int
 hb_grant_check(const struct hb_grant *g, const struct hb_grant_expect *x, struct hb_error *err)
 {
 	if (strcmp(g->audience, x->audience) != 0)
-		return hb_fail(err, "grant_wrong_audience", "the grant is for host %s and this is %s",
-			       g->audience, x->audience);
+		return hb_fail(err, "grant_wrong_audience",
+			       "the grant is for host %s and this is %s", g->audience, x->audience);
 	if (strcmp(g->target, x->target) != 0)
-		return hb_fail(err, "grant_wrong_target", "the grant is for the %s executor and this is %s",
-			       g->target, x->target);
+		return hb_fail(err, "grant_wrong_target",
+			       "the grant is for the %s executor and this is %s", g->target,
+			       x->target);
 	if (strcmp(g->operation_id, x->operation_id) != 0 || strcmp(g->feature, x->feature) != 0 ||
 	    strcmp(g->action, x->action) != 0)
 		return hb_fail(err, "grant_wrong_operation",
-			       "the grant is for %s %s of operation %s and %s %s of %s was sent", g->feature,
-			       g->action, g->operation_id, x->feature, x->action, x->operation_id);
+			       "the grant is for %s %s of operation %s and %s %s of %s was sent",
+			       g->feature, g->action, g->operation_id, x->feature, x->action,
+			       x->operation_id);
 	if (strcmp(g->digest, x->digest) != 0)
-		return hb_fail(err, "grant_digest_mismatch",
-			       "the operation is not the one that was approved (%.16s... and %.16s...)",
-			       g->digest, x->digest);
+		return hb_fail(
+			err, "grant_digest_mismatch",
+			"the operation is not the one that was approved (%.16s... and %.16s...)",
+			g->digest, x->digest);
 	if (strcmp(g->summary_digest, x->summary_digest) != 0)
 		return hb_fail(err, "grant_digest_mismatch",
 			       "the text shown was not the one this operation has now");
 	if (!g->approved)
 		return hb_fail(err, "grant_denied", "the operation was denied");
-	/* A newer one is as wrong as an older one: policy is re-read first, so this side is never behind. */
+	/* A newer one is as wrong as an older one: policy is re-read first, so this side is never
+	 * behind. */
 	if (g->generation != x->generation)
 		return hb_fail(err, "grant_old_generation",
-			       "the policy changed since: the grant is of generation %lld and now it is %lld; "
+			       "the policy changed since: the grant is of generation %lld and now "
+			       "it is %lld; "
 			       "prepare the operation again",
 			       (long long)g->generation, (long long)x->generation);
 	if (x->now < g->not_before)
-		return hb_fail(err, "grant_not_yet_valid", "the grant is not valid yet: check the clock");
+		return hb_fail(err, "grant_not_yet_valid",
+			       "the grant is not valid yet: check the clock");
 	if (x->now >= g->expires_at)
-		return hb_fail(err, "grant_expired", "the grant has expired: prepare the operation again");
+		return hb_fail(err, "grant_expired",
+			       "the grant has expired: prepare the operation again");
 	return 0;
 }

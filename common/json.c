@@ -1,8 +1,9 @@
 /*
  * Strict parsing and the canonical form.
  *
- * jansson does the parsing; a walk over the result refuses what is valid JSON but not in our subset. Its own
- * error text quotes the input, which may be a secret, so only the position is passed on.
+ * jansson does the parsing; a walk over the result refuses what is valid JSON but not in our
+ * subset. Its own error text quotes the input, which may be a secret, so only the position is
+ * passed on.
  */
 #include "common/json.h"
 
@@ -116,7 +117,8 @@ hb_json_parse_foreign(const char *text, size_t len, struct hb_error *err)
 static uint32_t
 utf16_units(uint32_t cp)
 {
-	/* A pair as one number that sorts as its two units do, after or before single units as its first does. */
+	/* A pair as one number that sorts as its two units do, after or before single units as its
+	 * first does. */
 	if (cp < 0x10000)
 		return cp << 16;
 	cp -= 0x10000;
@@ -143,8 +145,8 @@ compare_keys(const void *a, const void *b)
 static int
 add_string(const char *text, size_t len, struct hb_buf *out, struct hb_error *err)
 {
-	static const char short_form[] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f',
-					  ['\r'] = 'r'};
+	static const char short_form[] = {
+		['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
 	size_t i;
 
 	if (hb_utf8_count(text, len) == (size_t)-1 || memchr(text, '\0', len) != NULL)

@@ -1,4 +1,5 @@
-/* Ed25519 key files, signing and verifying. Seeds and secret keys only ever lie in sodium_malloc'ed memory. */
+/* Ed25519 key files, signing and verifying. Seeds and secret keys only ever lie in sodium_malloc'ed
+ * memory. */
 #include "common/keys.h"
 
 #include <fcntl.h>
@@ -76,8 +77,8 @@ hb_public_key_load(int dirfd, const char *path, struct hb_public_key *out, struc
 		text.data[--text.len] = '\0';
 	if (text.len == 0 || strlen(text.data) != text.len ||
 	    decode_line(text.data, PUBLIC_PREFIX, key.bytes) != 0) {
-		hb_fail(err, "key_malformed", "%s is not a public key: \"%s<base64>\" is wanted", path,
-			PUBLIC_PREFIX);
+		hb_fail(err, "key_malformed", "%s is not a public key: \"%s<base64>\" is wanted",
+			path, PUBLIC_PREFIX);
 		goto out;
 	}
 	set_id(&key);
@@ -141,8 +142,8 @@ struct new_pair {
 };
 
 int
-hb_keys_create(int dirfd, const char *signing_path, uid_t owner, gid_t group, const char *public_path,
-	       struct hb_error *err)
+hb_keys_create(int dirfd, const char *signing_path, uid_t owner, gid_t group,
+	       const char *public_path, struct hb_error *err)
 {
 	unsigned char public[32];
 	char public_line[sizeof(PUBLIC_PREFIX) + 64], base64[BASE64_32];
@@ -188,7 +189,8 @@ hb_sign(const struct hb_signing_key *key, const void *data, size_t len, unsigned
 }
 
 int
-hb_verify(const struct hb_public_key *key, const void *data, size_t len, const unsigned char sig[64])
+hb_verify(const struct hb_public_key *key, const void *data, size_t len,
+	  const unsigned char sig[64])
 {
 	return crypto_sign_verify_detached(sig, data, len, key->bytes);
 }

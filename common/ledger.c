@@ -23,7 +23,8 @@ static const char *const steps[] = {
 	"  grant_id TEXT NOT NULL PRIMARY KEY,"
 	"  operation_id TEXT NOT NULL UNIQUE,"
 	"  feature TEXT NOT NULL, action TEXT NOT NULL, digest TEXT NOT NULL,"
-	"  state TEXT NOT NULL CHECK (state IN ('executing','succeeded','failed','outcome_unknown')),"
+	"  state TEXT NOT NULL CHECK (state IN "
+	"('executing','succeeded','failed','outcome_unknown')),"
 	"  started_at INTEGER NOT NULL, finished_at INTEGER NOT NULL DEFAULT 0,"
 	"  result TEXT NOT NULL DEFAULT '{}'"
 	") STRICT, WITHOUT ROWID;"
@@ -63,19 +64,21 @@ hb_ledger_open(const char *path, struct hb_ledger **out, int *recovered, struct 
 
 /* An operation that was finished already, or never burnt, needs no settling. */
 static int
-settle(struct hb_ledger *l, const char *operation_id, const char *state, const json_t *result, struct hb_error *err)
+settle(struct hb_ledger *l, const char *operation_id, const char *state, const json_t *result,
+       struct hb_error *err)
 {
 	struct hb_error why;
 
-	if (hb_ledger_finish(l, operation_id, state, result, &why) == 0 || strcmp(why.code, "ledger_final") == 0 ||
-	    strcmp(why.code, "unknown_operation") == 0)
+	if (hb_ledger_finish(l, operation_id, state, result, &why) == 0 ||
+	    strcmp(why.code, "ledger_final") == 0 || strcmp(why.code, "unknown_operation") == 0)
 		return 0;
 	return hb_fail(err, why.code, "%s", why.message);
 }
 
 int
-hb_ledger_open_settled(const char *path, const char *operation_id, const char *state, const json_t *result,
-		       struct hb_ledger **out, int *recovered, struct hb_error *err)
+hb_ledger_open_settled(const char *path, const char *operation_id, const char *state,
+		       const json_t *result, struct hb_ledger **out, int *recovered,
+		       struct hb_error *err)
 {
 	const struct hb_db_options options = {.full_sync = true, .steps = steps, .step_count = 1};
 	struct hb_ledger *l = hb_calloc(1, sizeof(*l));
@@ -117,11 +120,11 @@ hb_ledger_burn(struct hb_ledger *l, const struct hb_grant *g, struct hb_error *e
 	int changed;
 
 	/* One statement, one commit: either unique key makes it a replay. */
-	changed = hb_db_run(l->db, err,
-			    "INSERT INTO grants (grant_id, operation_id, feature, action, digest, state,"
-			    " started_at) VALUES (?, ?, ?, ?, ?, 'executing', ?) ON CONFLICT DO NOTHING",
-			    "ttttti", g->grant_id, g->operation_id, g->feature, g->action, g->digest,
-			    hb_now());
+	changed = hb_db_run(
+		l->db, err,
+		"INSERT INTO grants (grant_id, operation_id, feature, action, digest, state,"
+		" started_at) VALUES (?, ?, ?, ?, ?, 'executing', ?) ON CONFLICT DO NOTHING",
+		"ttttti", g->grant_id, g->operation_id, g->feature, g->action, g->digest, hb_now());
 	if (changed < 0)
 		return -1;
 	if (changed == 0)
@@ -132,8 +135,8 @@ hb_ledger_burn(struct hb_ledger *l, const struct hb_grant *g, struct hb_error *e
 }
 
 int
-hb_ledger_finish(struct hb_ledger *l, const char *operation_id, const char *state, const json_t *result,
-		 struct hb_error *err)
+hb_ledger_finish(struct hb_ledger *l, const char *operation_id, const char *state,
+		 const json_t *result, struct hb_error *err)
 {
 	char *text;
 	int64_t n;
@@ -188,10 +191,12 @@ hb_ledger_find(struct hb_ledger *l, const char *operation_id, struct hb_error *e
 					  hb_db_text(st, 0), "grant_id", hb_db_text(st, 1), "state",
 					  hb_db_text(st, 2), "started_at",
 					  (json_int_t)sqlite3_column_int64(st, 3), "finished_at",
-					  (json_int_t)sqlite3_column_int64(st, 4), "result", result);
+					  (json_int_t)sqlite3_column_int64(st, 4), "result",
+					  result);
 		break;
 	case 0:
-		hb_fail(err, "unknown_operation", "operation %s was never started here", operation_id);
+		hb_fail(err, "unknown_operation", "operation %s was never started here",
+			operation_id);
 		break;
 	default:
 		break;
@@ -205,11 +210,13 @@ hb_ledger_see_generation(struct hb_ledger *l, int64_t generation, struct hb_erro
 {
 	int64_t highest = 0;
 
-	if (hb_db_int(l->db, &highest, err, "SELECT value FROM seen WHERE what = 'generation'", "") < 0)
+	if (hb_db_int(l->db, &highest, err, "SELECT value FROM seen WHERE what = 'generation'",
+		      "") < 0)
 		return -1;
 	if (generation < highest)
 		return hb_fail(err, "generation_went_back",
-			       "the policy's generation is %lld and %lld was seen before: an old policy file was "
+			       "the policy's generation is %lld and %lld was seen before: an old "
+			       "policy file was "
 			       "put back; restore the newer one",
 			       (long long)generation, (long long)highest);
 	/* Asked before every operation and almost never new: no write then. */
@@ -217,5 +224,7 @@ hb_ledger_see_generation(struct hb_ledger *l, int64_t generation, struct hb_erro
 		return 0;
 	return hb_db_run(l->db, err,
 			 "UPDATE seen SET value = ? WHERE what = 'generation' AND value < ?", "ii",
-			 generation, generation) >= 0 ? 0 : -1;
+			 generation, generation) >= 0
+		       ? 0
+		       : -1;
 }

@@ -1,7 +1,7 @@
 /*
  * logfmt on standard error. A record is built whole and written by one write(2), so that records of
- * processes sharing a pipe don't mix. Everything outside printable ASCII is escaped: a log is read in
- * terminals, and what it quotes comes from outside.
+ * processes sharing a pipe don't mix. Everything outside printable ASCII is escaped: a log is read
+ * in terminals, and what it quotes comes from outside.
  */
 #include "common/log.h"
 
@@ -70,7 +70,8 @@ hb_log(enum hb_log_level level, const char *event, ...)
 	if (level > log_least)
 		return;
 	hb_time_rfc3339(hb_now(), now);
-	hb_buf_printf(&b, "ts=%s level=%s process=%s event=%s", now, words[level], log_process, event);
+	hb_buf_printf(&b, "ts=%s level=%s process=%s event=%s", now, words[level], log_process,
+		      event);
 	va_start(ap, event);
 	while ((key = va_arg(ap, const char *)) != NULL) {
 		value = va_arg(ap, const char *);

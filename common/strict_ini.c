@@ -1,6 +1,7 @@
 /*
- * inih splits lines into sections, names and values. It forgives much (cuts long lines and names, joins indented
- * lines, goes on after errors), so every line is looked at here first, as it is handed over, and the first fault ends it.
+ * inih splits lines into sections, names and values. It forgives much (cuts long lines and names,
+ * joins indented lines, goes on after errors), so every line is looked at here first, as it is
+ * handed over, and the first fault ends it.
  */
 #include "common/strict_ini.h"
 
@@ -113,14 +114,17 @@ hb_ini_parse(const char *file, const char *text, size_t len, hb_ini_handler hand
 	     struct hb_error *err)
 {
 	struct hb_error ignored;
-	struct reader r = {.file = file, .at = text, .end = text + len, .handler = handler,
-			   .arg = arg, .err = err != NULL ? err : &ignored};
+	struct reader r = {.file = file,
+			   .at = text,
+			   .end = text + len,
+			   .handler = handler,
+			   .arg = arg,
+			   .err = err != NULL ? err : &ignored};
 	int rc;
 
 	/* Debian builds inih with its options as variables. Even were they not honoured, next_line
 	 * refuses what they are about, except for inline comments, which the tests watch. */
 	ini_use_stack = false;
-	ini_max_line = HB_INI_LINE_MAX + 4;
 	ini_initial_alloc = HB_INI_LINE_MAX + 4;
 	ini_allow_multiline = false;
 	ini_allow_inline_comments = false;

@@ -1,6 +1,6 @@
 /*
- * The C side of tests/integration/test_reference.py: does with the library what the second implementation does in
- * Python. Works in the current directory.
+ * The C side of tests/integration/test_reference.py: does with the library what the second
+ * implementation does in Python. Works in the current directory.
  *
  *   reference_tool canonical       a base64 line in, "ok <digest> <base64 of the canonical form>" or "refused" out
  *   reference_tool keys            makes signing.key and public.key
@@ -41,15 +41,19 @@ canonical_line(const char *base64, size_t len)
 	size_t data_len, room;
 	json_t *value;
 
-	if (data == NULL || sodium_base642bin(data, len + 1, base64, len, "\n", &data_len, NULL, BASE64) != 0)
+	if (data == NULL ||
+	    sodium_base642bin(data, len + 1, base64, len, "\n", &data_len, NULL, BASE64) != 0)
 		abort();
 	value = hb_json_parse((const char *)data, data_len, NULL);
-	if (value != NULL && hb_json_canonical(value, &out, NULL) == 0 && hb_json_digest(value, hex, NULL) == 0) {
+	if (value != NULL && hb_json_canonical(value, &out, NULL) == 0 &&
+	    hb_json_digest(value, hex, NULL) == 0) {
 		room = sodium_base64_encoded_len(out.len, BASE64);
 		encoded = malloc(room);
 		if (encoded == NULL)
 			abort();
-		printf("ok %s %s\n", hex, sodium_bin2base64(encoded, room, (unsigned char *)out.data, out.len, BASE64));
+		printf("ok %s %s\n", hex,
+		       sodium_bin2base64(encoded, room, (unsigned char *)out.data, out.len,
+					 BASE64));
 		free(encoded);
 	} else {
 		puts("refused");
@@ -132,7 +136,8 @@ audit_write(int count, struct hb_error *err)
 	if (hb_audit_open("audit.log", "hermes-reference", &a, err) != 0)
 		return fail(err);
 	for (i = 0; i < count && rc == 0; i++) {
-		detail = json_pack("{s:i, s:s, s:[n,b]}", "\xf0\x9f\x98\x80", i, "\xef\xac\xb3", "\x01\n\"", "list", 1);
+		detail = json_pack("{s:i, s:s, s:[n,b]}", "\xf0\x9f\x98\x80", i, "\xef\xac\xb3",
+				   "\x01\n\"", "list", 1);
 		rc = hb_audit_append(a, "reference", "ok", detail, err);
 		json_decref(detail);
 	}
@@ -160,7 +165,8 @@ main(int argc, char **argv)
 	if (strcmp(verb, "canonical") == 0)
 		return canonical();
 	if (strcmp(verb, "keys") == 0)
-		return hb_keys_create(AT_FDCWD, "signing.key", geteuid(), getegid(), "public.key", &err) == 0
+		return hb_keys_create(AT_FDCWD, "signing.key", geteuid(), getegid(), "public.key",
+				      &err) == 0
 			       ? 0
 			       : fail(&err);
 	if (strcmp(verb, "seal") == 0)

@@ -198,7 +198,8 @@ START_TEST(test_bad_records_are_refused)
 }
 END_TEST
 
-/* Cut to every number of whole records and to half of one: refused, and still refused after a try to append. */
+/* Cut to every number of whole records and to half of one: refused, and still refused after a try
+ * to append. */
 START_TEST(test_h64_cut_tail_is_noticed_and_stays_noticed)
 {
 	struct hb_audit *a = NULL;
@@ -222,10 +223,15 @@ START_TEST(test_h64_cut_tail_is_noticed_and_stays_noticed)
 	ck_fails(hb_audit_open(LOG, "hermes-test", &a, err), "audit_truncated");
 	ck_fails(hb_audit_verify(AT_FDCWD, LOG, NULL, err), "audit_truncated");
 	restore();
-	unlink(LOG ".head");
-	ck_fails(hb_audit_open(LOG, "hermes-test", &a, err), "audit_broken");
-	ck_fails(hb_audit_verify(AT_FDCWD, LOG, NULL, err), "audit_broken");
-	restore();
+	/* Whatever the log holds, one record included, which could pass for a crash after the first
+	 * append. */
+	for (int n = 1; n <= 5; n++) {
+		test_write(LOG, data, end_of(data, n));
+		unlink(LOG ".head");
+		ck_fails(hb_audit_open(LOG, "hermes-test", &a, err), "audit_broken");
+		ck_fails(hb_audit_verify(AT_FDCWD, LOG, NULL, err), "audit_broken");
+		restore();
+	}
 	ck_assert_int_eq(verified(), 5);
 	ck_assert_ptr_null(a);
 	free(data);
@@ -262,6 +268,15 @@ START_TEST(test_h64_replaced_files_are_noticed)
 	ck_fails(hb_audit_verify(AT_FDCWD, LOG, NULL, err), "audit_broken");
 	free(data);
 	restore();
+	/* Another chain, good in itself and of the same length. */
+	unlink(LOG);
+	unlink(LOG ".head");
+	make_log(4);
+	make_log(1);
+	copy_file("kept.head", LOG ".head");
+	ck_fails(hb_audit_open(LOG, "hermes-test", &a, err), "audit_broken");
+	ck_fails(hb_audit_verify(AT_FDCWD, LOG, NULL, err), "audit_broken");
+	restore();
 	test_puts(LOG ".head", "hermes-audit-head-v1 garbage\n");
 	ck_fails(hb_audit_open(LOG, "hermes-test", &a, err), "audit_broken");
 	ck_fails(hb_audit_verify(AT_FDCWD, LOG, NULL, err), "audit_broken");
@@ -296,7 +311,8 @@ START_TEST(test_verify_names_the_line)
 }
 END_TEST
 
-/* A crash after any number of bytes of an append: healed at the next open, what was torn is kept and told. */
+/* A crash after any number of bytes of an append: healed at the next open, what was torn is kept
+ * and told. */
 START_TEST(test_h65_crash_at_every_byte_of_an_append)
 {
 	size_t len, from, torn_len;
@@ -338,16 +354,25 @@ END_TEST
 /* What follows the last record need not be a piece of one. */
 START_TEST(test_h65_garbage_tails)
 {
-	static const struct {
+	/* Longer than the record that takes its place: nothing of it may stay. */
+	static char longer[3000];
+	const struct {
 		const char *text;
 		size_t len;
 	} tails[] = {
-		{"\0\0\0\0\0\0\0\0", 8}, {"{}\n", 3}, {"{\"action\":\"x\"}", 14}, {"\n", 1}, {"\n\n\n", 3},
-		{"\xff\xfe\n{}", 5}, {"null\ntrue\n", 10},
+		{longer, sizeof(longer)},
+		{"\0\0\0\0\0\0\0\0", 8},
+		{"{}\n", 3},
+		{"{\"action\":\"x\"}", 14},
+		{"\n", 1},
+		{"\n\n\n", 3},
+		{"\xff\xfe\n{}", 5},
+		{"null\ntrue\n", 10},
 	};
 	struct hb_audit *a;
 	char *status;
 
+	memset(longer, 'x', sizeof(longer));
 	for (size_t i = 0; i < sizeof(tails) / sizeof(tails[0]); i++) {
 		int64_t before = i == 0 ? 0 : verified();
 		FILE *f;
@@ -365,6 +390,8 @@ START_TEST(test_h65_garbage_tails)
 		ck_assert_str_eq(status, "crashed");
 		free(status);
 		hb_audit_close(a);
+		ck_assert_int_eq(verified(), before + 1);
+		hb_audit_close(open_log());
 		ck_assert_int_eq(verified(), before + 1);
 	}
 }
@@ -480,7 +507,8 @@ START_TEST(test_untrusted_files)
 }
 END_TEST
 
-/* After damage the operator says so; the evidence is kept and the new chain begins with what happened. */
+/* After damage the operator says so; the evidence is kept and the new chain begins with what
+ * happened. */
 START_TEST(test_h65_acknowledge_keeps_the_evidence)
 {
 	struct hb_audit *a = NULL;

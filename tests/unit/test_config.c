@@ -1,4 +1,5 @@
-/* hermes.conf: every key has a good default, and everything that is not exactly right is refused with its line. */
+/* hermes.conf: every key has a good default, and everything that is not exactly right is refused
+ * with its line. */
 #include "tests/unit/test_util.h"
 
 #include <signal.h>
@@ -29,7 +30,8 @@ refusal(const char *text)
 	unlink("hermes.conf");
 	test_puts("hermes.conf", text);
 	chmod("hermes.conf", 0644);
-	ck_assert_msg(hb_config_load(AT_FDCWD, "hermes.conf", NULL, 0, &c, &e) == -1, "accepted: %s", text);
+	ck_assert_msg(hb_config_load(AT_FDCWD, "hermes.conf", NULL, 0, &c, &e) == -1,
+		      "accepted: %s", text);
 	ck_assert_str_eq(e.code, "config_invalid");
 	ck_assert_ptr_null(c);
 	return e.message;
@@ -66,16 +68,17 @@ START_TEST(test_file_and_overrides)
 	static const char *const overrides[] = {"runtime.port=5000", "runtime.env.TZ=UTC",
 						"fetcher.max_blob_size=3M"};
 	const char **items, **names, **values;
-	struct hb_config *c = load_with("# comment\n; another\n\n[runtime]\r\nport = 4999\n"
-					"health_body = \"a;b\" # not a comment\nenv.A = 1=2\nenv.EXECUTOR_HOST =\n"
-					"[fetcher]\nmirrors = ghcr.io=http://127.0.0.1:1/a , x=y\n[runtime]\nenabled=no",
-					overrides, 3);
+	struct hb_config *c = load_with(
+		"# comment\n; another\n\n[runtime]\r\nport = 4999\n"
+		"health_body = \"a;b\" ; # not a comment\nenv.A = 1=2\nenv.EXECUTOR_HOST =\n"
+		"[fetcher]\nmirrors = ghcr.io=http://127.0.0.1:1/a , x=y\n[runtime]\nenabled=no",
+		overrides, 3);
 	size_t n;
 
 	ck_assert_int_eq(hb_config_int(c, "runtime.port"), 5000);
 	ck_assert_int_eq(hb_config_int(c, "fetcher.max_blob_size"), 3 << 20);
 	ck_assert(!hb_config_bool(c, "runtime.enabled"));
-	ck_assert_str_eq(hb_config_text(c, "runtime.health_body"), "\"a;b\" # not a comment");
+	ck_assert_str_eq(hb_config_text(c, "runtime.health_body"), "\"a;b\" ; # not a comment");
 	ck_assert_uint_eq(hb_config_list(c, "fetcher.mirrors", &items), 2);
 	ck_assert_str_eq(items[0], "ghcr.io=http://127.0.0.1:1/a");
 	ck_assert_str_eq(items[1], "x=y");
@@ -129,16 +132,21 @@ START_TEST(test_refusals_name_file_and_line)
 		{"[runtime]\nenv.* = x\n", "hermes.conf:2:", "letters"},
 		{"\xef\xbb\xbf[runtime]\n", "hermes.conf:1:", "key = value"},
 		{"[runtime]\ndata = \xff\n", "hermes.conf:2:", "UTF-8"},
-		{"[runtime]\ndata = a\x01" "b\n", "hermes.conf:2:", "UTF-8"},
+		{"[runtime]\ndata = a\x01"
+		 "b\n",
+		 "hermes.conf:2:", "UTF-8"},
 		{"[runtime]\ndata = a\rport = 1\n", "hermes.conf:2:", "plain"},
 		{"[runtime]\n= 1\n", "hermes.conf:2:", "key"},
-		{"[runtime]\ndata_which_has_a_name_longer_than_inih_ever_keeps_of_one = 1\n", "hermes.conf:2:", "key"},
+		{"[runtime]\ndata_which_has_a_name_longer_than_inih_ever_keeps_of_one = 1\n",
+		 "hermes.conf:2:", "too long"},
+		{"[runtime]\nenv.A_VARIABLE_WHOSE_NAME_WOULD_BE_CUT_AND_THEN_BE_ANOTHER = 1\n",
+		 "hermes.conf:2:", "too long"},
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		const char *message = refusal(bad[i].text);
 
-		ck_assert_msg(strncmp(message, bad[i].where, strlen(bad[i].where)) == 0, "%s: %s", bad[i].text,
-			      message);
+		ck_assert_msg(strncmp(message, bad[i].where, strlen(bad[i].where)) == 0, "%s: %s",
+			      bad[i].text, message);
 		ck_assert_msg(strstr(message, bad[i].what) != NULL, "%s: %s", bad[i].text, message);
 	}
 }
@@ -149,7 +157,8 @@ START_TEST(test_long_lines)
 	struct hb_buf b = HB_BUF_INIT;
 	struct hb_config *c;
 
-	/* Longer than inih's usual 200 bytes, and with what looks like a key where it would be cut. */
+	/* Longer than inih's usual 200 bytes, and with what looks like a key where it would be cut.
+	 */
 	hb_buf_adds(&b, "[runtime]\ncommand = ");
 	while (b.len < 2 * HB_INI_LINE_MAX)
 		hb_buf_adds(&b, "x port = 7");
@@ -183,8 +192,9 @@ END_TEST
 
 START_TEST(test_bad_overrides)
 {
-	static const char *const bad[] = {"runtime.port", "runtime.port=x", "port=1", "runtime.data=a\nb", "=1",
-					  "runtime.env.*=1"};
+	static const char *const bad[] = {"runtime.port", "runtime.port=x",
+					  "port=1",       "runtime.data=a\nb",
+					  "=1",           "runtime.env.*=1"};
 	struct hb_config *c = NULL;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
@@ -207,7 +217,8 @@ pins(struct hb_config *c)
 START_TEST(test_another_image_clears_the_platform_pins)
 {
 	static const char *const image[] = {"runtime.image=other@sha256:aa"};
-	static const char *const both[] = {"runtime.platform_digest=a=b, c=d", "runtime.image=other@sha256:aa"};
+	static const char *const both[] = {"runtime.platform_digest=a=b, c=d",
+					   "runtime.image=other@sha256:aa"};
 	struct hb_buf b = HB_BUF_INIT;
 	struct hb_config *c;
 
@@ -215,7 +226,9 @@ START_TEST(test_another_image_clears_the_platform_pins)
 	ck_assert_uint_eq(pins(load_with("", image, 1)), 0);
 	ck_assert_uint_eq(pins(load_with("", both, 2)), 2);
 	ck_assert_uint_eq(pins(load_with("[runtime]\nimage = other@sha256:aa\n", NULL, 0)), 0);
-	ck_assert_uint_eq(pins(load_with("[runtime]\nimage = o@sha256:aa\nplatform_digest = a=b\n", NULL, 0)), 1);
+	ck_assert_uint_eq(
+		pins(load_with("[runtime]\nimage = o@sha256:aa\nplatform_digest = a=b\n", NULL, 0)),
+		1);
 	ck_assert_uint_eq(pins(load_with("[runtime]\nplatform_digest = a=b\n", image, 1)), 0);
 	/* A file written with all defaults, and then --set with another image. */
 	ck_works(hb_config_defaults(NULL, 0, &c, err));
@@ -262,7 +275,8 @@ START_TEST(test_runtime_digest_sees_every_runtime_value)
 {
 	static const char *const same[] = {"log.level=debug", "fetcher.parallel=1"};
 	static const char *const other[] = {"runtime.port=1", "runtime.env.A=1", "runtime.image=x",
-					    "runtime.stop_timeout=21", "runtime.env.EXECUTOR_HOST=::1"};
+					    "runtime.stop_timeout=21",
+					    "runtime.env.EXECUTOR_HOST=::1"};
 	char base[65], hex[65];
 	struct hb_config *c;
 

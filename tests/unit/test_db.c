@@ -94,8 +94,9 @@ START_TEST(test_values)
 	sqlite3_stmt *st;
 	int64_t n;
 
-	ck_assert_int_eq(hb_db_run(db, NULL, "INSERT INTO t VALUES (?, ?, ?)", "tib", "it's", (int64_t)1 << 40,
-				   (const void *)"a\0b", (size_t)3), 1);
+	ck_assert_int_eq(hb_db_run(db, NULL, "INSERT INTO t VALUES (?, ?, ?)", "tib", "it's",
+				   (int64_t)1 << 40, (const void *)"a\0b", (size_t)3),
+			 1);
 	ck_assert_int_eq(hb_db_run(db, NULL, "INSERT INTO t VALUES (?, ?, ?)", "tnn", NULL), 1);
 	ck_assert_int_eq(hb_db_run(db, NULL, "UPDATE t SET b = 5 WHERE a = ?", "t", "none"), 0);
 	ck_assert_int_eq(hb_db_int(db, &n, NULL, "SELECT b FROM t WHERE a = ?", "t", "it's"), 1);
@@ -171,15 +172,16 @@ START_TEST(test_files)
 	hb_db_close(db);
 	chmod("test.db", 0666);
 	ck_fails(hb_db_open("test.db", &o, &db, err), "loose_permissions");
-	test_puts("garbage.db", "this is not a database, and it is long enough to be looked at as one by its header");
+	test_puts("garbage.db", "this is not a database, and it is long enough to be looked at as "
+				"one by its header");
 	chmod("garbage.db", 0600);
 	ck_fails(hb_db_open("garbage.db", &o, &db, err), "db_failed");
 }
 END_TEST
 
 /*
- * The state lies below a directory that the process may not enter: it got there before it dropped its rights.
- * SQLite's own VFS would open by absolute path and fail.
+ * The state lies below a directory that the process may not enter: it got there before it dropped
+ * its rights. SQLite's own VFS would open by absolute path and fail.
  */
 START_TEST(test_relative_path_below_a_closed_directory)
 {

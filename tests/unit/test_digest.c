@@ -46,11 +46,21 @@ START_TEST(test_h04_digest_strings)
 {
 	char hex[HB_HEX256] = "untouched", *longer;
 	static const char *const bad[] = {
-		"", "sha256:", ABC, "sha256:../../x", "sha256:" ABC "/..", "sha256:" ABC "\n", "sha256:" ABC "0",
-		" sha256:" ABC, "SHA256:" ABC, "sha512:" ABC, "md5:900150983cd24fb0d6963f7d28e17f72",
+		"",
+		"sha256:",
+		ABC,
+		"sha256:../../x",
+		"sha256:" ABC "/..",
+		"sha256:" ABC "\n",
+		"sha256:" ABC "0",
+		" sha256:" ABC,
+		"SHA256:" ABC,
+		"sha512:" ABC,
+		"md5:900150983cd24fb0d6963f7d28e17f72",
 		"sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015a",
 		"sha256:BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD",
-		"sha256:ga7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "sha256::" ABC,
+		"sha256:ga7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+		"sha256::" ABC,
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)

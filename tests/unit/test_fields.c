@@ -11,12 +11,18 @@ struct sample {
 	json_t *object, *list;
 };
 
-#define F(field, type, flags, min, max) {#field, type, flags, offsetof(struct sample, field), min, max}
+#define F(field, type, flags, min, max)                                                            \
+	{                                                                                          \
+#field, type, flags, offsetof(struct sample, field), min, max                      \
+	}
 
 static const struct hb_field fields[] = {
-	F(name, HB_FIELD_TEXT, HB_FIELD_REQUIRED, 1, 5), F(digest, HB_FIELD_TEXT, HB_FIELD_HEX64, 0, 0),
-	F(user, HB_FIELD_TEXT, HB_FIELD_DECIMAL, 0, 0),	 F(count, HB_FIELD_INT, 0, -2, 10),
-	F(flag, HB_FIELD_BOOL, 0, 0, 0),		 F(object, HB_FIELD_OBJECT, 0, 0, 0),
+	F(name, HB_FIELD_TEXT, HB_FIELD_REQUIRED, 1, 5),
+	F(digest, HB_FIELD_TEXT, HB_FIELD_HEX64, 0, 0),
+	F(user, HB_FIELD_TEXT, HB_FIELD_DECIMAL, 0, 0),
+	F(count, HB_FIELD_INT, 0, -2, 10),
+	F(flag, HB_FIELD_BOOL, 0, 0, 0),
+	F(object, HB_FIELD_OBJECT, 0, 0, 0),
 	F(list, HB_FIELD_ARRAY, 0, 1, 2),
 };
 
@@ -46,9 +52,10 @@ START_TEST(test_all_fields)
 	struct sample s;
 	json_t *o;
 
-	ck_works(decode("{\"name\":\"\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xf0\x9f\x98\x80\",\"digest\":\"" HEX64
-			"\",\"user\":\"0\",\"count\":-2,\"flag\":false,\"object\":{},\"list\":[1,2]}",
-			&s, &o, err));
+	ck_works(decode(
+		"{\"name\":\"\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xf0\x9f\x98\x80\",\"digest\":\"" HEX64
+		"\",\"user\":\"0\",\"count\":-2,\"flag\":false,\"object\":{},\"list\":[1,2]}",
+		&s, &o, err));
 	ck_assert_str_eq(s.name, "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xf0\x9f\x98\x80");
 	ck_assert_str_eq(s.digest, HEX64);
 	ck_assert_str_eq(s.user, "0");
@@ -97,7 +104,8 @@ START_TEST(test_refusals)
 		{"{\"name\":\"a\",\"list\":[]}", "out_of_range"},
 		{"{\"name\":\"a\",\"list\":[1,2,3]}", "out_of_range"},
 		{"{\"name\":\"a\",\"digest\":\"" HEX64 "0\"}", "out_of_range"},
-		{"{\"name\":\"a\",\"digest\":\"A" "123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\"}",
+		{"{\"name\":\"a\",\"digest\":\"A"
+		 "123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\"}",
 		 "out_of_range"},
 		{"{\"name\":\"a\",\"user\":\"\"}", "out_of_range"},
 		{"{\"name\":\"a\",\"user\":\"01\"}", "out_of_range"},
@@ -110,7 +118,8 @@ START_TEST(test_refusals)
 		struct sample s;
 
 		ck_fails(decode(bad[i].text, &s, NULL, err), bad[i].code);
-		ck_assert_msg(memcmp(&s, &defaults, sizeof(s)) == 0, "%s changed the output", bad[i].text);
+		ck_assert_msg(memcmp(&s, &defaults, sizeof(s)) == 0, "%s changed the output",
+			      bad[i].text);
 	}
 }
 END_TEST
@@ -120,7 +129,8 @@ START_TEST(test_output_untouched_when_a_later_field_is_bad)
 {
 	struct sample s;
 
-	ck_fails(decode("{\"name\":\"good\",\"user\":\"7\",\"list\":[1,2,3]}", &s, NULL, err), "out_of_range");
+	ck_fails(decode("{\"name\":\"good\",\"user\":\"7\",\"list\":[1,2,3]}", &s, NULL, err),
+		 "out_of_range");
 	ck_assert_str_eq(s.name, "default");
 	ck_assert_str_eq(s.user, "nobody");
 }

@@ -1,4 +1,5 @@
-/* Files and trees: nothing leaves its directory, nothing is believed by name, nothing half-written is seen. */
+/* Files and trees: nothing leaves its directory, nothing is believed by name, nothing half-written
+ * is seen. */
 #include "tests/unit/test_util.h"
 
 #include <dirent.h>
@@ -151,8 +152,10 @@ START_TEST(test_write_atomic)
 	ck_assert_str_eq(text, "two");
 	free(text);
 	ck_assert_uint_eq(mode_of("d/file"), 0600);
-	ck_fails(hb_fs_write_atomic(AT_FDCWD, "none/file", "x", 1, 0600, (uid_t)-1, (gid_t)-1, err), "not_found");
-	ck_fails(hb_fs_write_atomic(AT_FDCWD, "d/..", "x", 1, 0600, (uid_t)-1, (gid_t)-1, err), "unsafe_path");
+	ck_fails(hb_fs_write_atomic(AT_FDCWD, "none/file", "x", 1, 0600, (uid_t)-1, (gid_t)-1, err),
+		 "not_found");
+	ck_fails(hb_fs_write_atomic(AT_FDCWD, "d/..", "x", 1, 0600, (uid_t)-1, (gid_t)-1, err),
+		 "unsafe_path");
 	/* A link in its place is replaced, not followed. */
 	test_puts("target", "kept");
 	unlink("d/file");
@@ -163,10 +166,12 @@ START_TEST(test_write_atomic)
 	free(text);
 	/* Failing at the last step leaves nothing behind. */
 	mkdir("d/dir", 0755);
-	ck_fails(hb_fs_write_atomic(AT_FDCWD, "d/dir", "x", 1, 0600, (uid_t)-1, (gid_t)-1, err), "write_failed");
+	ck_fails(hb_fs_write_atomic(AT_FDCWD, "d/dir", "x", 1, 0600, (uid_t)-1, (gid_t)-1, err),
+		 "write_failed");
 	ck_assert_int_eq(entries("d"), 2);
 	ck_works(hb_fs_write_new(AT_FDCWD, "d/fresh", "x", 1, 0600, (uid_t)-1, (gid_t)-1, err));
-	ck_fails(hb_fs_write_new(AT_FDCWD, "d/fresh", "y", 1, 0600, (uid_t)-1, (gid_t)-1, err), "exists");
+	ck_fails(hb_fs_write_new(AT_FDCWD, "d/fresh", "y", 1, 0600, (uid_t)-1, (gid_t)-1, err),
+		 "exists");
 	text = test_read("d/fresh", NULL);
 	ck_assert_str_eq(text, "x");
 	free(text);
@@ -185,7 +190,8 @@ START_TEST(test_h22_full_disk_leaves_the_old_file)
 	signal(SIGXFSZ, SIG_IGN);
 	ck_works(hb_fs_write_atomic(AT_FDCWD, "d/f", "old", 3, 0600, (uid_t)-1, (gid_t)-1, err));
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
-	ck_fails(hb_fs_write_atomic(AT_FDCWD, "d/f", big, sizeof(big), 0600, (uid_t)-1, (gid_t)-1, err),
+	ck_fails(hb_fs_write_atomic(AT_FDCWD, "d/f", big, sizeof(big), 0600, (uid_t)-1, (gid_t)-1,
+				    err),
 		 "write_failed");
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &none), 0);
 	text = test_read("d/f", NULL);
@@ -229,7 +235,8 @@ START_TEST(test_mkdirs)
 	ck_assert_int_eq(symlink("a", "link"), 0);
 	ck_fails(hb_fs_mkdirs(AT_FDCWD, "link/x", 0700, (uid_t)-1, (gid_t)-1, err), "mkdir_failed");
 	ck_fails(hb_fs_mkdirs(AT_FDCWD, "link", 0700, (uid_t)-1, (gid_t)-1, err), "mkdir_failed");
-	ck_fails(hb_fs_mkdirs(AT_FDCWD, "a/../../x", 0700, (uid_t)-1, (gid_t)-1, err), "unsafe_path");
+	ck_fails(hb_fs_mkdirs(AT_FDCWD, "a/../../x", 0700, (uid_t)-1, (gid_t)-1, err),
+		 "unsafe_path");
 	ck_assert_ptr_nonnull(getcwd(here, sizeof(here)));
 	path = hb_asprintf("%s/link/abs", here);
 	ck_works(hb_fs_mkdirs(AT_FDCWD, path, 0711, (uid_t)-1, (gid_t)-1, err));
@@ -294,8 +301,10 @@ END_TEST
 /* Deeper than there are descriptors or path bytes: neither may run out. */
 START_TEST(test_remove_deep_tree)
 {
+	const struct rlimit few = {64, 64};
 	int dir, next;
 
+	ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
 	mkdir("t", 0755);
 	dir = open("t", O_RDONLY | O_DIRECTORY);
 	for (int i = 0; i < 5000; i++) {

@@ -1,4 +1,5 @@
-/* Grants: every field is bound by the signature, every field is compared, nothing extra is let in. */
+/* Grants: every field is bound by the signature, every field is compared, nothing extra is let in.
+ */
 #include "tests/unit/test_util.h"
 
 #include <sodium.h>
@@ -14,13 +15,17 @@ static struct hb_signing_key *key, *other_key;
 static const struct hb_grant sample = {
 	.grant_id = HEX64,
 	.audience = HEX32,
-	.capability = "f" "123456789abcdef0123456789abcdef" HEX32,
-	.operation_id = "a" "123456789abcdef0123456789abcdef",
+	.capability = "f"
+		      "123456789abcdef0123456789abcdef" HEX32,
+	.operation_id = "a"
+			"123456789abcdef0123456789abcdef",
 	.target = "installer",
 	.feature = "runtime",
 	.action = "install",
-	.digest = "d" "123456789abcdef0123456789abcdef" HEX32,
-	.summary_digest = "5" "123456789abcdef0123456789abcdef" HEX32,
+	.digest = "d"
+		  "123456789abcdef0123456789abcdef" HEX32,
+	.summary_digest = "5"
+			  "123456789abcdef0123456789abcdef" HEX32,
 	.user_ids = {"123456789", "0"},
 	.user_count = 2,
 	.session = "s\xc3\xa9ssion \xf0\x9f\x98\x80",
@@ -36,9 +41,12 @@ static const struct hb_grant_expect expected = {
 	.target = "installer",
 	.feature = "runtime",
 	.action = "install",
-	.operation_id = "a" "123456789abcdef0123456789abcdef",
-	.digest = "d" "123456789abcdef0123456789abcdef" HEX32,
-	.summary_digest = "5" "123456789abcdef0123456789abcdef" HEX32,
+	.operation_id = "a"
+			"123456789abcdef0123456789abcdef",
+	.digest = "d"
+		  "123456789abcdef0123456789abcdef" HEX32,
+	.summary_digest = "5"
+			  "123456789abcdef0123456789abcdef" HEX32,
 	.generation = 7,
 	.now = 1000,
 };
@@ -129,7 +137,8 @@ START_TEST(test_every_field_is_signed)
 			json_object_set_new(fg, name, json_string(text));
 			free(text);
 		}
-		ck_fails(hb_grant_open(forged, hb_signing_key_public(key), &g, err), "grant_bad_signature");
+		ck_fails(hb_grant_open(forged, hb_signing_key_public(key), &g, err),
+			 "grant_bad_signature");
 		json_decref(forged);
 		seen++;
 	}
@@ -145,7 +154,8 @@ START_TEST(test_keys_are_told_apart)
 	struct hb_public_key lying = *hb_signing_key_public(other_key);
 	struct hb_grant g;
 
-	ck_fails(hb_grant_open(envelope, hb_signing_key_public(other_key), &g, err), "grant_unknown_key");
+	ck_fails(hb_grant_open(envelope, hb_signing_key_public(other_key), &g, err),
+		 "grant_unknown_key");
 	strcpy(lying.id, hb_signing_key_public(key)->id);
 	ck_fails(hb_grant_open(envelope, &lying, &g, err), "grant_bad_signature");
 	json_decref(envelope);
@@ -157,9 +167,12 @@ START_TEST(test_envelope_shape)
 	json_t *envelope = seal(), *e;
 	struct hb_grant g;
 	static const char *const signatures[] = {
-		"", "x",
-		"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
-		"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=*",
+		"",
+		"x",
+		"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+		"AAAAAA",
+		"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+		"AAAA=*",
 	};
 
 	for (size_t i = 0; i < 4; i++) {
@@ -195,7 +208,8 @@ START_TEST(test_domain_prefix)
 	hb_sign(key, b.data, b.len, sig);
 	sodium_bin2base64(base64, sizeof(base64), sig, 64, sodium_base64_VARIANT_ORIGINAL);
 	json_object_set_new(envelope, "signature", json_string(base64));
-	ck_fails(hb_grant_open(envelope, hb_signing_key_public(key), &g, err), "grant_bad_signature");
+	ck_fails(hb_grant_open(envelope, hb_signing_key_public(key), &g, err),
+		 "grant_bad_signature");
 	hb_buf_free(&b);
 	json_decref(envelope);
 }
@@ -220,9 +234,9 @@ malformed(const char *field, json_t *value)
 START_TEST(test_malformed_grants)
 {
 	static const char *const required[] = {
-		"v", "grant_id", "audience", "capability", "operation_id", "target", "feature", "action", "digest",
-		"summary_digest", "user_ids", "session", "generation", "decision", "issued_at", "not_before",
-		"expires_at", "key_id",
+		"v",          "grant_id", "audience",  "capability",     "operation_id", "target",
+		"feature",    "action",   "digest",    "summary_digest", "user_ids",     "session",
+		"generation", "decision", "issued_at", "not_before",     "expires_at",   "key_id",
 	};
 	char longer[200];
 	int i;
@@ -243,8 +257,8 @@ START_TEST(test_malformed_grants)
 	malformed("user_ids", json_pack("[s]", "@name"));
 	malformed("user_ids", json_pack("[s]", "-5"));
 	malformed("user_ids", json_pack("[ss]", "5", "5"));
-	malformed("user_ids", json_pack("[sssssssssssssssss]", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10",
-					"11", "12", "13", "14", "15", "16", "17"));
+	malformed("user_ids", json_pack("[sssssssssssssssss]", "1", "2", "3", "4", "5", "6", "7",
+					"8", "9", "10", "11", "12", "13", "14", "15", "16", "17"));
 	malformed("session", json_string(""));
 	malformed("expires_at", json_integer(999));
 	malformed("issued_at", json_integer(-1));
@@ -275,11 +289,11 @@ START_TEST(test_seal_refuses_what_could_not_be_opened)
 }
 END_TEST
 
-#define CHECK_FAILS(code, change)                          \
-	do {                                               \
-		struct hb_grant_expect x = expected;       \
-		change;                                    \
-		ck_fails(hb_grant_check(&g, &x, err), code); \
+#define CHECK_FAILS(code, change)                                                                  \
+	do {                                                                                       \
+		struct hb_grant_expect x = expected;                                               \
+		change;                                                                            \
+		ck_fails(hb_grant_check(&g, &x, err), code);                                       \
 	} while (0)
 
 START_TEST(test_h45_check_compares_everything)

@@ -1,4 +1,5 @@
-/* Strict parsing and the canonical form, with the vectors published with RFC 8785 that have no fractions. */
+/* Strict parsing and the canonical form, with the vectors published with RFC 8785 that have no
+ * fractions. */
 #include "tests/unit/test_util.h"
 
 #include "common/json.h"
@@ -34,7 +35,8 @@ START_TEST(test_rfc8785_sorting)
 		     "\"\\ud83d\\ude00\":\"Emoji: Grinning Face\",\"\\u0080\":\"Control\","
 		     "\"\\u00f6\":\"Latin Small Letter O With Diaeresis\"}",
 		     "{\"\\r\":\"Carriage Return\",\"1\":\"One\",\"\xc2\x80\":\"Control\","
-		     "\"\xc3\xb6\":\"Latin Small Letter O With Diaeresis\",\"\xe2\x82\xac\":\"Euro Sign\","
+		     "\"\xc3\xb6\":\"Latin Small Letter O With Diaeresis\",\"\xe2\x82\xac\":\"Euro "
+		     "Sign\","
 		     "\"\xf0\x9f\x98\x80\":\"Emoji: Grinning Face\","
 		     "\"\xef\xac\xb3\":\"Hebrew Letter Dalet With Dagesh\"}");
 }
@@ -50,28 +52,38 @@ START_TEST(test_rfc8785_strings_and_literals)
 }
 END_TEST
 
-/* The test data published with the RFC: weird, french, unicode, arrays, structures (56.0 written 56). */
+/* The test data published with the RFC: weird, french, unicode, arrays, structures (56.0 written
+ * 56). */
 START_TEST(test_rfc8785_published_data)
 {
-	canonical_is("{\"\\u20ac\":\"Euro Sign\",\"\\r\":\"Carriage Return\",\"\\u000a\":\"Newline\","
-		     "\"1\":\"One\",\"\\u0080\":\"Control\\u007f\",\"\\ud83d\\ude02\":\"Smiley\","
-		     "\"\\u00f6\":\"Latin Small Letter O With Diaeresis\","
-		     "\"\\ufb33\":\"Hebrew Letter Dalet With Dagesh\",\"</script>\":\"Browser Challenge\"}",
-		     "{\"\\n\":\"Newline\",\"\\r\":\"Carriage Return\",\"1\":\"One\","
-		     "\"</script>\":\"Browser Challenge\",\"\xc2\x80\":\"Control\x7f\","
-		     "\"\xc3\xb6\":\"Latin Small Letter O With Diaeresis\",\"\xe2\x82\xac\":\"Euro Sign\","
-		     "\"\xf0\x9f\x98\x82\":\"Smiley\","
-		     "\"\xef\xac\xb3\":\"Hebrew Letter Dalet With Dagesh\"}");
-	canonical_is("{\"peach\":\"This sorting order\",\"p\xc3\xa9" "ch\xc3\xa9\":"
-		     "\"is wrong according to French\",\"p\xc3\xaa" "che\":\"but canonicalization MUST\","
+	canonical_is(
+		"{\"\\u20ac\":\"Euro Sign\",\"\\r\":\"Carriage Return\",\"\\u000a\":\"Newline\","
+		"\"1\":\"One\",\"\\u0080\":\"Control\\u007f\",\"\\ud83d\\ude02\":\"Smiley\","
+		"\"\\u00f6\":\"Latin Small Letter O With Diaeresis\","
+		"\"\\ufb33\":\"Hebrew Letter Dalet With Dagesh\",\"</script>\":\"Browser "
+		"Challenge\"}",
+		"{\"\\n\":\"Newline\",\"\\r\":\"Carriage Return\",\"1\":\"One\","
+		"\"</script>\":\"Browser Challenge\",\"\xc2\x80\":\"Control\x7f\","
+		"\"\xc3\xb6\":\"Latin Small Letter O With Diaeresis\",\"\xe2\x82\xac\":\"Euro "
+		"Sign\","
+		"\"\xf0\x9f\x98\x82\":\"Smiley\","
+		"\"\xef\xac\xb3\":\"Hebrew Letter Dalet With Dagesh\"}");
+	canonical_is("{\"peach\":\"This sorting order\",\"p\xc3\xa9"
+		     "ch\xc3\xa9\":"
+		     "\"is wrong according to French\",\"p\xc3\xaa"
+		     "che\":\"but canonicalization MUST\","
 		     "\"sin\":\"ignore locale\"}",
-		     "{\"peach\":\"This sorting order\",\"p\xc3\xa9" "ch\xc3\xa9\":"
-		     "\"is wrong according to French\",\"p\xc3\xaa" "che\":\"but canonicalization MUST\","
+		     "{\"peach\":\"This sorting order\",\"p\xc3\xa9"
+		     "ch\xc3\xa9\":"
+		     "\"is wrong according to French\",\"p\xc3\xaa"
+		     "che\":\"but canonicalization MUST\","
 		     "\"sin\":\"ignore locale\"}");
 	canonical_is("{\"Unnormalized Unicode\":\"A\\u030a\"}",
 		     "{\"Unnormalized Unicode\":\"A\xcc\x8a\"}");
-	canonical_is("[56, {\"d\": true, \"10\": null, \"1\": [ ]}]", "[56,{\"1\":[],\"10\":null,\"d\":true}]");
-	canonical_is("{\"1\": {\"f\": {\"f\": \"hi\",\"F\": 5} ,\"\\n\": 56}, \"10\": { }, \"\": \"empty\","
+	canonical_is("[56, {\"d\": true, \"10\": null, \"1\": [ ]}]",
+		     "[56,{\"1\":[],\"10\":null,\"d\":true}]");
+	canonical_is("{\"1\": {\"f\": {\"f\": \"hi\",\"F\": 5} ,\"\\n\": 56}, \"10\": { }, \"\": "
+		     "\"empty\","
 		     "\"a\": { }, \"111\": [ {\"e\": \"yes\",\"E\": \"no\" } ], \"A\": { }}",
 		     "{\"\":\"empty\",\"1\":{\"\\n\":56,\"f\":{\"F\":5,\"f\":\"hi\"}},\"10\":{},"
 		     "\"111\":[{\"E\":\"no\",\"e\":\"yes\"}],\"A\":{},\"a\":{}}");
@@ -88,10 +100,13 @@ END_TEST
 /* Pairs sort below U+E000-FFFF by UTF-16 and above them by bytes; prefixes come first. */
 START_TEST(test_sorting_beyond_the_examples)
 {
-	canonical_is("{\"\\uffff\":1,\"\\ud800\\udc01\":2,\"\\ud800\\udc00\":3,\"\\ud7ff\":4,\"\\ue000\":5,"
-		     "\"ab\":6,\"a\":7,\"a\\ud800\\udc00\":8,\"a\\uf000\":9}",
-		     "{\"a\":7,\"ab\":6,\"a\xf0\x90\x80\x80\":8,\"a\xef\x80\x80\":9,\"\xed\x9f\xbf\":4,"
-		     "\"\xf0\x90\x80\x80\":3,\"\xf0\x90\x80\x81\":2,\"\xee\x80\x80\":5,\"\xef\xbf\xbf\":1}");
+	canonical_is(
+		"{\"\\uffff\":1,\"\\ud800\\udc01\":2,\"\\ud800\\udc00\":3,\"\\ud7ff\":4,"
+		"\"\\ue000\":5,"
+		"\"ab\":6,\"a\":7,\"a\\ud800\\udc00\":8,\"a\\uf000\":9}",
+		"{\"a\":7,\"ab\":6,\"a\xf0\x90\x80\x80\":8,\"a\xef\x80\x80\":9,\"\xed\x9f\xbf\":4,"
+		"\"\xf0\x90\x80\x80\":3,\"\xf0\x90\x80\x81\":2,\"\xee\x80\x80\":5,\"\xef\xbf\xbf\":"
+		"1}");
 }
 END_TEST
 
@@ -100,9 +115,19 @@ START_TEST(test_integers)
 	canonical_is("{\"a\":-0,\"b\":9007199254740991,\"c\":-9007199254740991,\"d\":0}",
 		     "{\"a\":0,\"b\":9007199254740991,\"c\":-9007199254740991,\"d\":0}");
 	static const char *const bad[] = {
-		"{\"a\":1.0}", "{\"a\":1e2}", "{\"a\":1E2}", "{\"a\":0.5}", "{\"a\":-0.0}",
-		"{\"a\":9007199254740992}", "{\"a\":-9007199254740992}", "{\"a\":99999999999999999999}",
-		"{\"a\":01}", "{\"a\":+1}", "{\"a\":0x1}", "{\"a\":NaN}", "{\"a\":[[1.5]]}",
+		"{\"a\":1.0}",
+		"{\"a\":1e2}",
+		"{\"a\":1E2}",
+		"{\"a\":0.5}",
+		"{\"a\":-0.0}",
+		"{\"a\":9007199254740992}",
+		"{\"a\":-9007199254740992}",
+		"{\"a\":99999999999999999999}",
+		"{\"a\":01}",
+		"{\"a\":+1}",
+		"{\"a\":0x1}",
+		"{\"a\":NaN}",
+		"{\"a\":[[1.5]]}",
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		ck_fails(parse(bad[i], strlen(bad[i]), err), "bad_json");
@@ -112,11 +137,33 @@ END_TEST
 START_TEST(test_refused_texts)
 {
 	static const char *const bad[] = {
-		"", " ", "[]", "1", "\"a\"", "null", "{", "{}x", "{} {}", "{\"a\":1,}", "{'a':1}", "{a:1}",
-		"{\"a\":\"\\ud800\"}", "{\"a\":\"\\udc00\"}", "{\"a\":\"\\ud800\\ud800\"}",
-		"{\"\\ud800\":1}", "{\"a\":\"\xed\xa0\x80\"}", "{\"a\":\"\xc0\x80\"}", "{\"a\":\"\xff\"}",
-		"{\"a\":\"\xf4\x90\x80\x80\"}", "{\"a\":\"\\u0000\"}", "{\"\\u0000\":1}", "{\"a\":\"\x01\"}",
-		"\xef\xbb\xbf{}", "{\"a\":TRUE}", "// c\n{}", "{\"a\":1}\xff",
+		"",
+		" ",
+		"[]",
+		"1",
+		"\"a\"",
+		"null",
+		"{",
+		"{}x",
+		"{} {}",
+		"{\"a\":1,}",
+		"{'a':1}",
+		"{a:1}",
+		"{\"a\":\"\\ud800\"}",
+		"{\"a\":\"\\udc00\"}",
+		"{\"a\":\"\\ud800\\ud800\"}",
+		"{\"\\ud800\":1}",
+		"{\"a\":\"\xed\xa0\x80\"}",
+		"{\"a\":\"\xc0\x80\"}",
+		"{\"a\":\"\xff\"}",
+		"{\"a\":\"\xf4\x90\x80\x80\"}",
+		"{\"a\":\"\\u0000\"}",
+		"{\"\\u0000\":1}",
+		"{\"a\":\"\x01\"}",
+		"\xef\xbb\xbf{}",
+		"{\"a\":TRUE}",
+		"// c\n{}",
+		"{\"a\":1}\xff",
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		ck_fails(parse(bad[i], strlen(bad[i]), err), "bad_json");
@@ -130,7 +177,9 @@ END_TEST
 START_TEST(test_duplicate_keys)
 {
 	static const char *const bad[] = {
-		"{\"a\":1,\"a\":1}", "{\"a\":1,\"\\u0061\":2}", "{\"x\":[{\"b\":{\"c\":1,\"c\":2}}]}",
+		"{\"a\":1,\"a\":1}",
+		"{\"a\":1,\"\\u0061\":2}",
+		"{\"x\":[{\"b\":{\"c\":1,\"c\":2}}]}",
 	};
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		ck_fails(parse(bad[i], strlen(bad[i]), err), "duplicate_key");
@@ -169,7 +218,8 @@ END_TEST
 /* Error text goes to callers and logs; the input may hold a token. */
 START_TEST(test_errors_do_not_quote_the_input)
 {
-	static const char *const bad[] = {"{\"token\":\"hunter2\" hunter2}", "{\"hunter2\":1,\"hunter2\":2}"};
+	static const char *const bad[] = {"{\"token\":\"hunter2\" hunter2}",
+					  "{\"hunter2\":1,\"hunter2\":2}"};
 	struct hb_error e;
 
 	for (size_t i = 0; i < 2; i++) {

@@ -32,8 +32,10 @@ START_TEST(test_rfc8032_vector)
 	ck_assert_str_eq(hex, "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");
 	hb_sign(key, "", 0, sig);
 	hb_hex(sig, 64, hex);
-	ck_assert_str_eq(hex, "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bac"
-			      "c61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b");
+	ck_assert_str_eq(
+		hex,
+		"e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bac"
+		"c61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b");
 	test_puts("public", "hermes-public-key-v1 " PUBLIC_1 "\n");
 	chmod("public", 0644);
 	ck_works(hb_public_key_load(AT_FDCWD, "public", &public, err));
@@ -100,9 +102,17 @@ END_TEST
 START_TEST(test_malformed_files)
 {
 	static const char *const bad[] = {
-		"", "\n", PUBLIC_1, "hermes-public-key-v1", "hermes-public-key-v1 ", "hermes-public-key-v2 " PUBLIC_1,
-		"hermes-signing-key-v1 " PUBLIC_1, "hermes-public-key-v1  " PUBLIC_1, "hermes-public-key-v1 " PUBLIC_1 "\n\n",
-		"hermes-public-key-v1 " PUBLIC_1 " ", " hermes-public-key-v1 " PUBLIC_1,
+		"",
+		"\n",
+		PUBLIC_1,
+		"hermes-public-key-v1",
+		"hermes-public-key-v1 ",
+		"hermes-public-key-v2 " PUBLIC_1,
+		"hermes-signing-key-v1 " PUBLIC_1,
+		"hermes-public-key-v1  " PUBLIC_1,
+		"hermes-public-key-v1 " PUBLIC_1 "\n\n",
+		"hermes-public-key-v1 " PUBLIC_1 " ",
+		" hermes-public-key-v1 " PUBLIC_1,
 		"hermes-public-key-v1 11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHUR==",
 		"hermes-public-key-v1 11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURp=",
 		"hermes-public-key-v1 11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo",

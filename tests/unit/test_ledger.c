@@ -163,8 +163,12 @@ START_TEST(test_rows_are_kept_by_the_database_too)
 	ck_works(hb_db_open("ledger.db", &plain, &db, err));
 	ck_fails(hb_db_exec(db, "UPDATE grants SET state = 'executing'", err), "db_failed");
 	ck_fails(hb_db_exec(db, "DELETE FROM grants", err), "db_failed");
-	ck_fails(hb_db_exec(db, "INSERT OR REPLACE INTO grants SELECT grant_id, operation_id, feature, action,"
-				" digest, 'maybe', 1, 1, '' FROM grants", err), "db_failed");
+	ck_fails(hb_db_exec(db,
+			    "INSERT OR REPLACE INTO grants SELECT grant_id, operation_id, feature, "
+			    "action,"
+			    " digest, 'maybe', 1, 1, '' FROM grants",
+			    err),
+		 "db_failed");
 	hb_db_close(db);
 }
 END_TEST

@@ -1,6 +1,6 @@
 /*
- * What every unit test program does: run in a temporary directory of its own that is gone afterwards, and check
- * errors by their code.
+ * What every unit test program does: run in a temporary directory of its own that is gone
+ * afterwards, and check errors by their code.
  */
 #ifndef HB_TESTS_TEST_UTIL_H
 #define HB_TESTS_TEST_UTIL_H
@@ -19,21 +19,21 @@
 #define UNUSED __attribute__((unused))
 
 /* A call failed with this code, and said something. */
-#define ck_fails(call, want)                                                                     \
-	do {                                                                                     \
-		struct hb_error ck_err = {"", ""};                                               \
-		struct hb_error *err = &ck_err;                                                  \
-		ck_assert_msg((call) < 0, "%s did not fail", #call);                             \
-		ck_assert_msg(strcmp(ck_err.code, want) == 0, "%s: code %s (%s), wanted %s", #call, \
-			      ck_err.code, ck_err.message, want);                                \
-		ck_assert_str_ne(ck_err.message, "");                                            \
+#define ck_fails(call, want)                                                                       \
+	do {                                                                                       \
+		struct hb_error ck_err = {"", ""};                                                 \
+		struct hb_error *err = &ck_err;                                                    \
+		ck_assert_msg((call) < 0, "%s did not fail", #call);                               \
+		ck_assert_msg(strcmp(ck_err.code, want) == 0, "%s: code %s (%s), wanted %s",       \
+			      #call, ck_err.code, ck_err.message, want);                           \
+		ck_assert_str_ne(ck_err.message, "");                                              \
 	} while (0)
 
-#define ck_works(call)                                                                           \
-	do {                                                                                     \
-		struct hb_error ck_err = {"", ""};                                               \
-		struct hb_error *err = &ck_err;                                                  \
-		ck_assert_msg((call) >= 0, "%s: %s: %s", #call, ck_err.code, ck_err.message);    \
+#define ck_works(call)                                                                             \
+	do {                                                                                       \
+		struct hb_error ck_err = {"", ""};                                                 \
+		struct hb_error *err = &ck_err;                                                    \
+		ck_assert_msg((call) >= 0, "%s: %s: %s", #call, ck_err.code, ck_err.message);      \
 	} while (0)
 
 static inline void UNUSED
