@@ -140,16 +140,16 @@ class Box:
 
     # --- processes ---
 
-    def start(self, *names, check=True):
+    def start(self, *names, check=True, prefix=()):
         for name in names:
             uid = self.state.uid(name)
             program = {"fetcher": "fetcher/hermes-fetcher",
                        "installer": "broker/installer/hermes-installer"}[name]
             read, write = os.pipe()
             log = open(self.state.file(f"log/{name}.log"), "ab")
-            p = subprocess.Popen([os.path.join(BUILD, program), "--state", self.state.path, "--ready-fd", str(write)],
-                                 pass_fds=[write], user=uid, group=uid, extra_groups=[], env={"PATH": "/usr/bin:/bin"},
-                                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            command = [*prefix, os.path.join(BUILD, program), "--state", self.state.path, "--ready-fd", str(write)]
+            p = subprocess.Popen(command, pass_fds=[write], user=uid, group=uid, extra_groups=[],
+                                 env={"PATH": "/usr/bin:/bin"}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             log.close()
             os.close(write)
             ready = os.read(read, 1)
@@ -163,7 +163,12 @@ class Box:
         p = self.processes.pop(name, None)
         if p:
             p.send_signal(sig)
-            p.wait(PATIENCE)
+            try:
+                p.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                p.kill()
+                p.wait()
+                raise
 
     def crash(self, name="installer"):
         self.stop(name, signal.SIGKILL)
@@ -236,8 +241,8 @@ class Box:
         asked = {"operation_id": operation_id, "audience": self.host_id(), "generation": self.generation(),
                  "feature": "runtime", "request": request, "set": fields or {}}
         done = subprocess.run([os.path.join(BUILD, "tests/tools/sign_grant"), "approver/signing.key"],
-                              cwd=self.state.path, input=json.dumps(asked).encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              check=False)
+                              cwd=self.state.path, input=json.dumps(asked).encode(), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""hermes-installer: a runtime operation from seal to a healthy payload, every refusal, and every kind of interruption."""
+"""hermes-installer: a runtime operation from seal to a healthy payload, every refusal, every kind of interruption."""
 import copy
 import hashlib
 import json
@@ -675,6 +675,75 @@ class Interruptions(InstallerTest):
         gate.open()
         box.start("fetcher")
         self.succeeded(box.run(image=image))
+
+    def killed_at(self, box, images, call, threads):
+        """An install that is killed at its first, second, third ... use of a system call, until one isn't reached."""
+        seen = []
+        for number in range(1, 200):
+            old = box.link("current")
+            image = images[1] if box.runtime()["installed_image"] == images[0] else images[0]
+            for name in box.releases():
+                if name != old:
+                    shutil.rmtree(os.path.join(box.storage, "releases", name))
+            request = box.sealed(image=image)
+            pid = box.processes["installer"].pid
+            tracer = subprocess.Popen(["strace", *threads, "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e",
+                                       f"inject={call}:signal=KILL:when={number}", "-p", str(pid)])
+            try:
+                eventually(lambda: "TracerPid:\t0\n" not in read(f"/proc/{pid}/status"), "strace attaches")
+                operation, _ = box.execute(request)
+                eventually(lambda: box.processes["installer"].poll() is not None or
+                           box.status(operation).get("state") in FINAL, "it ends")
+            finally:
+                tracer.terminate()
+                tracer.wait()
+            if box.processes["installer"].poll() is not None:
+                box.start("installer")
+            status = box.status(operation)
+            if status.get("code") == "unknown_operation":  # killed before the burn: it may be asked for again
+                self.assertEqual(box.link("current"), old)
+                seen.append("not begun")
+                continue
+            seen.append(self.settled(box, operation, old)["state"])
+            if seen[-1] == "succeeded" and status["result"].get("duration_ms"):
+                return seen
+        self.fail(f"no end: {seen}")
+
+    def test_h21_installer_killed_at_every_durable_step(self):
+        # Journal, ledger and audit log are all made durable by fdatasync.
+        box = self.box()
+        images = [box.image(mark=str(i)) for i in range(2)]
+        self.succeeded(box.run(image=images[0]))
+        seen = self.killed_at(box, images, "fdatasync", [])
+        self.assertGreater(seen.count("outcome_unknown"), 5, seen)
+        # Killed after the commit: the journal proves it, and the outcome says so.
+        self.assertGreater(seen.count("succeeded"), 1, seen)
+
+    def test_h21_workers_killed_at_every_step_that_changes_names(self):
+        box = self.box()
+        images = [box.image(mark=str(i)) for i in range(2)]
+        self.succeeded(box.run(image=images[0]))
+        for call in ("syncfs", "mkdirat", "renameat", "renameat2"):
+            with self.subTest(call=call):
+                self.assertGreater(len(self.killed_at(box, images, call, ["-f"])), 1)
+
+    def test_h21_recovery_itself_is_killed(self):
+        box = self.box(settings={"runtime.start_timeout": "120"})
+        self.succeeded(box.run(image=box.image()))
+        old = box.link("current")
+        operation = box.begin(box.sealed(image=box.image("hold")))
+        eventually(lambda: box.starts()[-1] == "hold", "the new release is started")
+        box.crash()
+        # Each run comes one step further than the one before.
+        for call, number in (("renameat", 1), ("renameat", 2), ("renameat", 2), ("fdatasync", 1), ("fdatasync", 2),
+                             ("fdatasync", 3)):
+            box.start("installer", check=False, prefix=[
+                "strace", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e",
+                f"inject={call}:signal=KILL:when={number}"])
+            self.assertEqual(box.processes.pop("installer").wait(PATIENCE), -signal.SIGKILL, (call, number))
+        box.start("installer")
+        status = self.settled(box, operation, old)
+        self.assertEqual(status["state"], "outcome_unknown")
 
     def test_killed_at_many_moments(self):
         box = self.box(settings={"runtime.health_interval": "1"})
