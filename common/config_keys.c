@@ -1,6 +1,6 @@
 /*
  * Every key of hermes.conf: name, type, default, range or words, and the line of help that stands
- * above it in a freshly written file. docs/hermes.conf is made from this table.
+ * above it in a freshly written file.
  */
 #include "common/config.h"
 
