@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "broker/installer/installer.h"
+#include "policy/outcome.h"
 
 struct hb_jobs *hb_jobs_new(void);
 void hb_jobs_free(struct hb_jobs *j); /* ends a running worker */
@@ -27,9 +28,5 @@ json_t *hb_job_status(struct hb_installer *in, const char *operation_id, struct 
 /* {id, phase} of the running operation, or JSON null. */
 json_t *hb_job_present(const struct hb_installer *in);
 bool hb_job_idle(const struct hb_installer *in);
-
-/* What the ledger and /status keep of an outcome: {returncode, output, truncated, timed_out,
- * duration, output_sha256, ...}. err NULL: it succeeded. `result` (may be NULL) is stolen. */
-json_t *hb_outcome(json_t *result, const struct hb_error *err, double seconds);
 
 #endif

@@ -157,32 +157,6 @@ void hb_job_answer(struct hb_job *job, const json_t *question)
 
 /* --- how a job ends --- */
 
-json_t *hb_outcome(json_t *result, const struct hb_error *err, double seconds)
-{
-	const char *output;
-	char sha[HB_HEX256];
-
-	if (!result)
-		result = json_object();
-	if (err) {
-		json_object_set_new(result, "output", json_string(err->message));
-		json_object_set_new(result, "error", json_string(err->message));
-		json_object_set_new(result, "code", json_string(err->code));
-	}
-	output = hb_json_text(result, "output", "");
-	hb_sha256_hex(output, strlen(output), sha);
-	json_object_set_new(result, "output", json_string(output));
-	json_object_set_new(result, "output_sha256", json_string(sha));
-	json_object_set_new(result, "returncode", json_integer(err ? 1 : 0));
-	json_object_set_new(result, "truncated", json_false());
-	json_object_set_new(result, "timed_out",
-			    json_boolean(err && strcmp(err->code, "timeout") == 0));
-	/* Milliseconds: canonical JSON knows integers only. */
-	json_object_set_new(result, "duration", json_integer((json_int_t)(seconds + 0.5)));
-	json_object_set_new(result, "duration_ms", json_integer((json_int_t)(seconds * 1000)));
-	return result;
-}
-
 static double seconds_since(const struct hb_job *job)
 {
 	return job->started_ms ? (double)(hb_monotonic_ms() - job->started_ms) / 1000.0 : 0;
