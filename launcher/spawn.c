@@ -101,10 +101,11 @@ identity(const struct hb_spawn *what)
 static _Noreturn void
 child(const struct hb_spawn *what, pid_t parent)
 {
-	static char *const environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=/nonexistent", NULL};
-	char name[32];
+	static char path[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin", lang[] = "LANG=C.UTF-8", home[] = "HOME=/nonexistent";
 	/* "." : the state directory is entered already, and the way to it may be closed to the new uid. */
-	char *const argv[] = {name, (char[]){"--state"}, (char[]){"."}, (char[]){"--ready-fd"}, (char[]){"3"}, NULL};
+	static char name[32], state[] = "--state", here[] = ".", ready[] = "--ready-fd", fd[] = "3";
+	char *const environment[] = {path, lang, home, NULL};
+	char *const argv[] = {name, state, here, ready, fd, NULL};
 
 	snprintf(name, sizeof(name), "%s", hb_peer_name(what->service->peer));
 	signals();

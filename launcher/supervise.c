@@ -234,7 +234,7 @@ stop_step(struct supervisor *sup, bool late)
 		after(sup->deadline, STOP_SECONDS * 1000);
 		late = false;
 	}
-	if (sup->phase == STOPPING_REST && running(sup, false) == 0 && strays_signal(sup, 0) == 0) {
+	if (sup->phase == STOPPING_REST && running(sup, false) == 0 && strays_signal(sup, SIGTERM) == 0) {
 		event_base_loopbreak(sup->base);
 		return;
 	}

@@ -323,6 +323,16 @@ class Programs(LauncherCase):
         self.assertEqual(set(processes_in(state).values()), {"hermes-launcher"})
 
 
+    def test_what_a_process_leaves_behind_is_ended_too(self):
+        state = self.make()
+        where = self.copies(0o755)
+        shutil.copy(os.path.join(BUILD, "tests", "sandbox", "stray"), os.path.join(where, "hermes-ssh"))
+        running = self.run_launcher(state, "--libexec", where)
+        self.assertEqual(list(processes_in(state).values()).count("hermes-ssh"), 2)
+        self.assertEqual(running.stop(), 0)
+        self.assertEqual(processes_in(state), {})
+
+
 class Refusals(LauncherCase):
     def refused(self, state, code, word, **how):
         done = subprocess.run([LAUNCHER, "--state", state.path, "--foreground"], capture_output=True, timeout=30, **how)
