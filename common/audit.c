@@ -76,7 +76,7 @@ make_record(const struct hb_audit *a, const char *action, const char *status, co
 
 	record = json_pack("{s:s, s:s, s:s, s:s, s:I, s:I}", "action", action, "prev",
 			   a->mark.head.hash, "process", a->process, "status", status, "seq",
-			   (json_int_t)(a->mark.head.seq + 1), "ts", (json_int_t)hb_now());
+			   (json_int_t)a->mark.head.seq + 1, "ts", (json_int_t)hb_now());
 	if (record == NULL)
 		return hb_fail(err, "audit_unwritable",
 			       "an audit record holds text that is not UTF-8");
@@ -275,7 +275,7 @@ static int
 open_head(struct hb_audit *a, struct hb_error *err)
 {
 	const struct audit_mark empty = AUDIT_MARK_EMPTY;
-	char *name = hb_asprintf("%s.head", a->path), text[AUDIT_HEAD_SIZE + 1];
+	char *name = hb_asprintf("%s.head", a->path), text[AUDIT_HEAD_SIZE + 1] = "";
 	struct hb_error e;
 	struct stat st;
 	ssize_t n;

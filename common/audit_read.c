@@ -31,15 +31,15 @@ hb_audit_head_parse(const char *text, size_t len, struct audit_mark *mark)
 {
 	struct audit_mark m = AUDIT_MARK_EMPTY;
 	char again[AUDIT_HEAD_SIZE + 1];
-	int64_t seq, size;
+	const char *seq = text + sizeof(HEAD_PREFIX) - 1, *hash = seq + 21, *size = hash + 65;
 
-	if (len != AUDIT_HEAD_SIZE || memchr(text, '\0', len) != NULL ||
-	    sscanf(text, HEAD_PREFIX "%20" SCNd64 " %64[0-9a-f] %20" SCNd64, &seq, m.head.hash,
-		   &size) != 3 ||
-	    seq < 0 || size < 0 || !hb_is_hex64(m.head.hash))
+	if (len != AUDIT_HEAD_SIZE || memchr(text, '\0', len) != NULL)
 		return -1;
-	m.head.seq = seq;
-	m.size = size;
+	m.head.seq = strtoll(seq, NULL, 10);
+	memcpy(m.head.hash, hash, 64);
+	m.size = strtoll(size, NULL, 10);
+	if (m.head.seq < 0 || m.size < 0 || !hb_is_hex64(m.head.hash))
+		return -1;
 	/* One spelling only. */
 	hb_audit_head_format(&m, again);
 	if (memcmp(again, text, len) != 0)
@@ -231,7 +231,7 @@ out:
 int
 hb_audit_verify(int dirfd, const char *path, struct hb_audit_head *head, struct hb_error *err)
 {
-	struct audit_mark before, after, at = AUDIT_MARK_EMPTY;
+	struct audit_mark before = AUDIT_MARK_EMPTY, after = AUDIT_MARK_EMPTY, at = AUDIT_MARK_EMPTY;
 	struct hb_error e;
 	FILE *log = NULL;
 	int fd, rc = -1;

@@ -147,6 +147,7 @@ hb_keys_create(int dirfd, const char *signing_path, uid_t owner, gid_t group,
 {
 	unsigned char public[32];
 	char public_line[sizeof(PUBLIC_PREFIX) + 64], base64[BASE64_32];
+	const size_t prefix = sizeof(SIGNING_PREFIX) - 1;
 	struct new_pair *pair;
 	struct stat st;
 	int rc = -1;
@@ -159,10 +160,11 @@ hb_keys_create(int dirfd, const char *signing_path, uid_t owner, gid_t group,
 		return hb_fail(err, "no_memory", "no protected memory for a new key");
 	randombytes_buf(pair->seed, sizeof(pair->seed));
 	crypto_sign_seed_keypair(public, pair->secret, pair->seed);
-	memcpy(pair->line, SIGNING_PREFIX, sizeof(SIGNING_PREFIX));
-	sodium_bin2base64(pair->line + strlen(SIGNING_PREFIX), BASE64_32, pair->seed, 32,
+	/* Written in place: no copy of the seed outside this memory. */
+	memcpy(pair->line, SIGNING_PREFIX, prefix);
+	sodium_bin2base64(pair->line + prefix, BASE64_32, pair->seed, 32,
 			  sodium_base64_VARIANT_ORIGINAL);
-	strcat(pair->line, "\n");
+	memcpy(pair->line + prefix + BASE64_32 - 1, "\n", 2);
 	sodium_bin2base64(base64, sizeof(base64), public, 32, sodium_base64_VARIANT_ORIGINAL);
 	snprintf(public_line, sizeof(public_line), "%s%s\n", PUBLIC_PREFIX, base64);
 	if (hb_fs_write_new(dirfd, signing_path, pair->line, strlen(pair->line), 0600, owner, group,

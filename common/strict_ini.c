@@ -113,7 +113,7 @@ int
 hb_ini_parse(const char *file, const char *text, size_t len, hb_ini_handler handler, void *arg,
 	     struct hb_error *err)
 {
-	struct hb_error ignored;
+	struct hb_error ignored = {"", ""};
 	struct reader r = {.file = file,
 			   .at = text,
 			   .end = text + len,
