@@ -231,7 +231,8 @@ out:
 int
 hb_audit_verify(int dirfd, const char *path, struct hb_audit_head *head, struct hb_error *err)
 {
-	struct audit_mark before = AUDIT_MARK_EMPTY, after = AUDIT_MARK_EMPTY, at = AUDIT_MARK_EMPTY;
+	struct audit_mark before = AUDIT_MARK_EMPTY, after = AUDIT_MARK_EMPTY;
+	struct audit_mark at = AUDIT_MARK_EMPTY;
 	struct hb_error e;
 	FILE *log = NULL;
 	int fd, rc = -1;
