@@ -1,74 +1,25 @@
 /*
  * Calls to our own servers: one connection a call, kept for the next call to the same server.
  *
- * The listening process is judged by SO_PEERCRED before a byte is written: who can put a socket file in the run
- * directory could otherwise read what we send.  A kept connection may have been closed by the server meanwhile.
- * On a Unix socket that is told apart exactly: EPIPE when nothing more could be sent, ECONNRESET when the server
- * closed with our bytes unread.  Only then, and only when no byte of an answer came, is the call sent once more; a
- * plain end means that the server had read the request and may have acted.
+ * The listening process is judged by SO_PEERCRED before a byte is written: who can put a socket
+ * file in the run directory could otherwise read what we send.  A kept connection may have been
+ * closed by the server meanwhile. On a Unix socket that is told apart exactly: EPIPE when nothing
+ * more could be sent, ECONNRESET when the server closed with our bytes unread.  Only then, and only
+ * when no byte of an answer came, is the call sent once more; a plain end means that the server had
+ * read the request and may have acted.
  */
 #include "common/client.h"
 
 #include <errno.h>
-#include <event2/buffer.h>
-#include <event2/bufferevent.h>
-#include <http_parser.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/buf.h"
+#include "common/client_internal.h"
 #include "common/json.h"
-
-#define REPLY_MAX (16 << 20)     /* a long audit tail is under 1 MiB */
-#define LINE_MAX (1 << 20)
-#define IDLE_SECONDS 30          /* our servers wait 60 */
-#define IDLE_PER_SERVER 4
-#define TIMEOUT_MS 10000
-#define CONNECT_RETRY_MS 10      /* the server's backlog is full */
-
-struct conn {
-	TAILQ_ENTRY(conn) next;
-	struct hb_client *client;
-	enum hb_peer server;
-	struct bufferevent *bev;
-	struct event *idle;          /* lets go of a connection nobody uses */
-	struct hb_client_call *call;
-	bool reused;
-};
-
-enum stream { STREAM_NONE, STREAM_NDJSON, STREAM_EVENTS };
-
-struct hb_client_call {
-	TAILQ_ENTRY(hb_client_call) next;
-	struct hb_client *client;    /* NULL once cancelled inside a callback */
-	struct conn *conn;
-	struct event *timer;         /* silence; also the next try to connect, and failures told from the loop */
-	struct hb_buf head, body;    /* the request as sent */
-	enum hb_peer server;
-	int timeout_ms, waited_ms;
-	void (*on_line)(json_t *line, void *arg);
-	void (*on_done)(int status, const json_t *body, const struct hb_error *err, void *arg);
-	void *arg;
-	struct hb_error failure;     /* code set: to be told from the loop */
-	bool sent, retried, in_callback, answered;
-
-	http_parser parser;
-	struct hb_buf field, value, reply;
-	enum stream stream;
-	bool value_seen, complete;
-	size_t line_at;              /* lines of `reply` before this are done */
-};
-
-struct hb_client {
-	struct event_base *base;
-	TAILQ_HEAD(, conn) idle;     /* newest first */
-	TAILQ_HEAD(, hb_client_call) calls;
-};
 
 static void try_start(struct hb_client_call *call);
 
@@ -81,15 +32,15 @@ arm(struct event *timer, int ms)
 }
 
 static void
-conn_free(struct conn *conn)
+conn_free(struct hb_client_conn *conn)
 {
 	bufferevent_free(conn->bev);
 	event_free(conn->idle);
 	free(conn);
 }
 
-static void
-call_free(struct hb_client_call *call)
+void
+hb_call_free(struct hb_client_call *call)
 {
 	if (call->conn != NULL)
 		conn_free(call->conn);
@@ -125,11 +76,11 @@ done(struct hb_client_call *call, int status, const json_t *body, const struct h
 	}
 	call->in_callback = true;
 	call->on_done(status, body, err, call->arg);
-	call_free(call);
+	hb_call_free(call);
 }
 
-__attribute__((format(printf, 3, 4))) static void
-failed(struct hb_client_call *call, const char *code, const char *fmt, ...)
+void
+hb_call_failed(struct hb_client_call *call, const char *code, const char *fmt, ...)
 {
 	struct hb_error err;
 	va_list ap;
@@ -140,144 +91,6 @@ failed(struct hb_client_call *call, const char *code, const char *fmt, ...)
 	done(call, 0, NULL, &err);
 }
 
-/* ---- the answer -------------------------------------------------------------------------------- */
-
-static void
-header_end(struct hb_client_call *call)
-{
-	if (call->field.len > 0 && strcasecmp(call->field.data, "content-type") == 0 && call->value.len > 0) {
-		if (strncmp(call->value.data, "application/x-ndjson", 20) == 0)
-			call->stream = STREAM_NDJSON;
-		else if (strncmp(call->value.data, "text/event-stream", 17) == 0)
-			call->stream = STREAM_EVENTS;
-	}
-	hb_buf_clear(&call->field);
-	hb_buf_clear(&call->value);
-	call->value_seen = false;
-}
-
-static int
-on_field(http_parser *parser, const char *at, size_t len)
-{
-	struct hb_client_call *call = parser->data;
-
-	if (call->value_seen)
-		header_end(call);
-	hb_buf_add(&call->field, at, len);
-	return 0;
-}
-
-static int
-on_value(http_parser *parser, const char *at, size_t len)
-{
-	struct hb_client_call *call = parser->data;
-
-	call->value_seen = true;
-	hb_buf_add(&call->value, at, len);
-	return 0;
-}
-
-static int
-on_headers(http_parser *parser)
-{
-	struct hb_client_call *call = parser->data;
-
-	header_end(call);
-	/* Errors are one JSON object, also where a stream was asked for. */
-	if (call->on_line == NULL || parser->status_code / 100 != 2)
-		call->stream = STREAM_NONE;
-	return 0;
-}
-
-static int
-on_body(http_parser *parser, const char *at, size_t len)
-{
-	struct hb_client_call *call = parser->data;
-
-	hb_buf_add(&call->reply, at, len);
-	return call->reply.len - call->line_at > REPLY_MAX ? -1 : 0;
-}
-
-static int
-on_complete(http_parser *parser)
-{
-	struct hb_client_call *call = parser->data;
-
-	if (parser->status_code / 100 == 1) /* "100 Continue" and its kind come before the answer */
-		return 0;
-	call->complete = true;
-	http_parser_pause(parser, 1);
-	return 0;
-}
-
-static const http_parser_settings settings = {
-	.on_header_field = on_field,
-	.on_header_value = on_value,
-	.on_headers_complete = on_headers,
-	.on_body = on_body,
-	.on_message_complete = on_complete,
-};
-
-/* One line of a stream to its callback. Returns false when the call is gone. */
-static bool
-line_take(struct hb_client_call *call, const char *text, size_t len)
-{
-	struct hb_error err;
-	json_t *line;
-
-	if (call->stream == STREAM_EVENTS) { /* of an event only its data is ours (WHATWG HTML, 9.2) */
-		if (len < 5 || memcmp(text, "data:", 5) != 0)
-			return true;
-		text += 5;
-		len -= 5;
-	}
-	if (len == 0)
-		return true;
-	line = hb_json_parse(text, len, &err);
-	if (line == NULL) {
-		failed(call, "bad_reply", "%s sent a line that is not JSON: %s", hb_peer_name(call->server),
-		       err.message);
-		return false;
-	}
-	call->in_callback = true;
-	call->on_line(line, call->arg);
-	call->in_callback = false;
-	json_decref(line);
-	if (call->client == NULL) { /* cancelled in there */
-		call_free(call);
-		return false;
-	}
-	return true;
-}
-
-/* Whole lines of what has come so far. Returns false when the call is gone. */
-static bool
-lines_take(struct hb_client_call *call)
-{
-	struct hb_buf *b = &call->reply;
-	char *end;
-
-	while (call->line_at < b->len &&
-	       (end = memchr(b->data + call->line_at, '\n', b->len - call->line_at)) != NULL) {
-		const char *text = b->data + call->line_at;
-		size_t len = (size_t)(end - text);
-
-		call->line_at += len + 1;
-		if (!line_take(call, text, len > 0 && text[len - 1] == '\r' ? len - 1 : len))
-			return false;
-	}
-	if (b->len - call->line_at > LINE_MAX) {
-		failed(call, "bad_reply", "%s sent a line of more than %d bytes", hb_peer_name(call->server), LINE_MAX);
-		return false;
-	}
-	if (call->line_at > 0) {
-		b->len -= call->line_at;
-		memmove(b->data, b->data + call->line_at, b->len + 1);
-		call->line_at = 0;
-	}
-	return true;
-}
-
 static void on_idle_event(struct bufferevent *bev, short what, void *arg);
 
 /* Keep the connection for the next call, unless the server won't or enough are kept. */
@@ -285,7 +98,7 @@ static void
 conn_keep(struct hb_client_call *call)
 {
 	struct hb_client *client = call->client;
-	struct conn *conn = call->conn, *other;
+	struct hb_client_conn *conn = call->conn, *other;
 	int count = 0;
 
 	if (!http_should_keep_alive(&call->parser) ||
@@ -310,12 +123,13 @@ finish(struct hb_client_call *call)
 	int status = call->parser.status_code;
 
 	if (call->stream != STREAM_NONE) {
-		if (call->reply.len > 0 && !line_take(call, call->reply.data, call->reply.len))
+		if (call->reply.len > 0 && !hb_call_line(call, call->reply.data, call->reply.len))
 			return;
 	} else if (call->reply.len > 0) {
 		body = hb_json_parse(call->reply.data, call->reply.len, &err);
 		if (body == NULL) {
-			failed(call, "bad_reply", "%s answered %d with something that is not JSON: %s",
+			hb_call_failed(call, "bad_reply",
+			       "%s answered %d with something that is not JSON: %s",
 			       hb_peer_name(call->server), status, err.message);
 			return;
 		}
@@ -328,7 +142,7 @@ finish(struct hb_client_call *call)
 static void
 on_read(struct bufferevent *bev, void *arg)
 {
-	struct conn *conn = arg;
+	struct hb_client_conn *conn = arg;
 	struct hb_client_call *call = conn->call;
 	struct evbuffer *in = bufferevent_get_input(bev);
 	size_t len;
@@ -336,17 +150,19 @@ on_read(struct bufferevent *bev, void *arg)
 	arm(call->timer, call->timeout_ms);
 	while ((len = evbuffer_get_contiguous_space(in)) > 0) {
 		const char *data = (const char *)evbuffer_pullup(in, (ev_ssize_t)len);
-		size_t used = http_parser_execute(&call->parser, &settings, data, len);
+		size_t used = http_parser_execute(&call->parser, &hb_call_settings, data, len);
 		enum http_errno code = HTTP_PARSER_ERRNO(&call->parser);
 
 		call->answered = true;
 		evbuffer_drain(in, used);
 		if (code != HPE_OK && code != HPE_PAUSED) {
-			failed(call, "bad_reply", "%s sent no valid HTTP answer (%s)", hb_peer_name(call->server),
-			       call->reply.len > REPLY_MAX ? "too long" : http_errno_description(code));
+			hb_call_failed(call, "bad_reply", "%s sent no valid HTTP answer (%s)",
+			       hb_peer_name(call->server),
+			       call->reply.len > REPLY_MAX ? "too long"
+							   : http_errno_description(code));
 			return;
 		}
-		if (call->stream != STREAM_NONE && !lines_take(call))
+		if (call->stream != STREAM_NONE && !hb_call_lines(call))
 			return;
 		if (call->complete) {
 			http_parser_pause(&call->parser, 0);
@@ -359,7 +175,7 @@ on_read(struct bufferevent *bev, void *arg)
 static void
 on_event(struct bufferevent *bev, short what, void *arg)
 {
-	struct conn *conn = arg;
+	struct hb_client_conn *conn = arg;
 	struct hb_client_call *call = conn->call;
 	int error = errno;
 	bool unprocessed = (what & BEV_EVENT_ERROR) && (error == EPIPE || error == ECONNRESET);
@@ -373,24 +189,25 @@ on_event(struct bufferevent *bev, short what, void *arg)
 	}
 	/* An answer without a length ends with the connection. */
 	if ((what & BEV_EVENT_EOF) && call->answered) {
-		http_parser_execute(&call->parser, &settings, NULL, 0);
+		http_parser_execute(&call->parser, &hb_call_settings, NULL, 0);
 		if (call->complete) {
 			finish(call);
 			return;
 		}
 	}
 	if (what & BEV_EVENT_ERROR)
-		failed(call, "unreachable", "the connection to %s broke: %s", hb_peer_name(call->server),
-		       strerror(error));
+		hb_call_failed(call, "unreachable", "the connection to %s broke: %s",
+		       hb_peer_name(call->server), strerror(error));
 	else
-		failed(call, "unreachable", "%s ended the connection before its answer was complete",
+		hb_call_failed(call, "unreachable",
+		       "%s ended the connection before its answer was complete",
 		       hb_peer_name(call->server));
 }
 
 static void
 on_idle_event(struct bufferevent *bev, short what, void *arg)
 {
-	struct conn *conn = arg;
+	struct hb_client_conn *conn = arg;
 
 	TAILQ_REMOVE(&conn->client->idle, conn, next);
 	conn_free(conn);
@@ -402,17 +219,18 @@ on_idle_timer(evutil_socket_t fd, short what, void *arg)
 	on_idle_event(NULL, 0, arg);
 }
 
-/* ---- the connection ------------------------------------------------------------------------------ */
+/* ---- the connection ---- */
 
 /* Returns 0, -1 with err, or 1: the backlog is full, try again. */
 static int
-conn_open(struct hb_client *client, enum hb_peer server, struct conn **out, struct hb_error *err)
+conn_open(struct hb_client *client, enum hb_peer server, struct hb_client_conn **out,
+	  struct hb_error *err)
 {
 	const char *path = hb_peer_socket(server), *name = hb_peer_name(server);
 	struct sockaddr_un sun = {.sun_family = AF_UNIX};
 	struct ucred cred = {.uid = (uid_t)-1};
 	socklen_t len = sizeof(cred);
-	struct conn *conn;
+	struct hb_client_conn *conn;
 	int fd;
 
 	if (path == NULL || strlen(path) >= sizeof(sun.sun_path))
@@ -429,12 +247,15 @@ conn_open(struct hb_client *client, enum hb_peer server, struct conn **out, stru
 			return 1;
 		errno = error;
 		if (error == ENOENT || error == ECONNREFUSED)
-			return hb_fail_errno(err, "unreachable", "%s is not running (%s)", name, path);
+			return hb_fail_errno(err, "unreachable", "%s is not running (%s)", name,
+					     path);
 		return hb_fail_errno(err, "unreachable", "cannot reach %s at %s", name, path);
 	}
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0 || cred.uid != hb_peer_uid(server)) {
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0 ||
+	    cred.uid != hb_peer_uid(server)) {
 		close(fd);
-		return hb_fail(err, "wrong_peer", "%s is served by uid %u and not by %s (uid %u): nothing was sent",
+		return hb_fail(err, "wrong_peer",
+			       "%s is served by uid %u and not by %s (uid %u): nothing was sent",
 			       path, (unsigned)cred.uid, name, (unsigned)hb_peer_uid(server));
 	}
 	conn = hb_calloc(1, sizeof(*conn));
@@ -448,10 +269,10 @@ conn_open(struct hb_client *client, enum hb_peer server, struct conn **out, stru
 	return 0;
 }
 
-static struct conn *
+static struct hb_client_conn *
 conn_reuse(struct hb_client *client, enum hb_peer server)
 {
-	struct conn *conn;
+	struct hb_client_conn *conn;
 	char byte;
 
 	TAILQ_FOREACH(conn, &client->idle, next)
@@ -463,7 +284,8 @@ conn_reuse(struct hb_client *client, enum hb_peer server)
 	event_del(conn->idle);
 	conn->reused = true;
 	/* Silence is the only right answer of an idle connection. */
-	if (recv(bufferevent_getfd(conn->bev), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN) {
+	if (recv(bufferevent_getfd(conn->bev), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+	    errno != EAGAIN) {
 		conn_free(conn);
 		return NULL;
 	}
@@ -473,7 +295,7 @@ conn_reuse(struct hb_client *client, enum hb_peer server)
 static void
 try_start(struct hb_client_call *call)
 {
-	struct conn *conn = call->retried ? NULL : conn_reuse(call->client, call->server);
+	struct hb_client_conn *conn = call->retried ? NULL : conn_reuse(call->client, call->server);
 	int rc = conn != NULL ? 0 : conn_open(call->client, call->server, &conn, &call->failure);
 
 	if (rc < 0) {
@@ -483,7 +305,8 @@ try_start(struct hb_client_call *call)
 	if (rc > 0) {
 		call->waited_ms += CONNECT_RETRY_MS;
 		if (call->waited_ms > call->timeout_ms)
-			hb_fail(&call->failure, "timeout", "%s takes no more connections", hb_peer_name(call->server));
+			hb_fail(&call->failure, "timeout", "%s takes no more connections",
+				hb_peer_name(call->server));
 		arm(call->timer, CONNECT_RETRY_MS);
 		return;
 	}
@@ -512,11 +335,12 @@ on_timer(evutil_socket_t fd, short what, void *arg)
 	} else if (!call->sent || call->conn == NULL) {
 		try_start(call);
 	} else {
-		failed(call, "timeout", "%s was silent for %d ms", hb_peer_name(call->server), call->timeout_ms);
+		hb_call_failed(call, "timeout", "%s was silent for %d ms",
+			       hb_peer_name(call->server), call->timeout_ms);
 	}
 }
 
-/* ---- calls --------------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
 static int
 request_build(struct hb_client_call *call, const struct hb_call *wanted, struct hb_error *err)
@@ -524,21 +348,25 @@ request_build(struct hb_client_call *call, const struct hb_call *wanted, struct 
 	const char *value = wanted->header_value != NULL ? wanted->header_value : "";
 
 	if (strpbrk(wanted->path, " \r\n") != NULL || strpbrk(value, "\r\n") != NULL)
-		return hb_fail(err, "bad_request", "the call to %s holds a line break", hb_peer_name(call->server));
+		return hb_fail(err, "bad_request", "the call to %s holds a line break",
+			       hb_peer_name(call->server));
 	if (wanted->body != NULL) {
 		char *text = json_dumps(wanted->body, JSON_COMPACT | JSON_ENSURE_ASCII);
 
 		if (text == NULL)
-			return hb_fail(err, "bad_request", "the call to %s can't be written as JSON",
+			return hb_fail(err, "bad_request",
+				       "the call to %s can't be written as JSON",
 				       hb_peer_name(call->server));
 		hb_buf_adds(&call->body, text);
 		free(text);
 	}
-	hb_buf_printf(&call->head, "%s %s HTTP/1.1\r\nHost: localhost\r\n", wanted->method, wanted->path);
+	hb_buf_printf(&call->head, "%s %s HTTP/1.1\r\nHost: localhost\r\n", wanted->method,
+		      wanted->path);
 	if (wanted->header_name != NULL)
 		hb_buf_printf(&call->head, "%s: %s\r\n", wanted->header_name, value);
 	if (wanted->body != NULL)
-		hb_buf_printf(&call->head, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
+		hb_buf_printf(&call->head,
+			      "Content-Type: application/json\r\nContent-Length: %zu\r\n",
 			      call->body.len);
 	hb_buf_adds(&call->head, "\r\n");
 	return 0;
@@ -559,7 +387,7 @@ hb_client_new(struct event_base *base)
 void
 hb_client_free(struct hb_client *client)
 {
-	struct conn *conn;
+	struct hb_client_conn *conn;
 
 	if (client == NULL)
 		return;
@@ -599,10 +427,10 @@ hb_client_cancel(struct hb_client_call *call)
 {
 	detach(call);
 	if (!call->in_callback)
-		call_free(call);
+		hb_call_free(call);
 }
 
-/* ---- blocking ------------------------------------------------------------------------------------- */
+/* ---- blocking ---- */
 
 struct sync {
 	const struct hb_call *wanted;

@@ -1,17 +1,20 @@
 /*
  * The graph of who may talk to whom, a line an edge.
  *
- * Both ends read it: a server turns a caller's uid into roles and looks for an edge that its route names; a client
- * compares the uid of the process that listens with the one this table gives that name.  Several roles may share a
- * uid (root is three of them), so what is decided is always "may any role of this uid", never "which one is it".
+ * Both ends read it: a server turns a caller's uid into roles and looks for an edge that its route
+ * names; a client compares the uid of the process that listens with the one this table gives that
+ * name.  Several roles may share a uid (root is three of them), so what is decided is always "may
+ * any role of this uid", never "which one is it".
  */
 #include "common/peers.h"
 
 #include <string.h>
 
-#define PEER_UIDS_MAX 32        /* further uids of one role: a host has a handful of agents and operators */
+/* further uids of one role: a host has a handful of agents and operators */
+#define PEER_UIDS_MAX 32
 #define CALLERS_GID_OFFSET 100  /* keeps the groups of sockets apart from the groups of processes */
-#define INSTALLER_OFFSET 9      /* root has no uid of ours; this numbers only the group of its socket */
+#define INSTALLER_OFFSET 9 /* root has no uid of ours; this numbers only the group of its socket   \
+			    */
 
 const struct hb_edge hb_edges[] = {
 	{HB_PEER_CLIENT, HB_PEER_BROKER, "asks for operations"},
@@ -44,7 +47,7 @@ const struct hb_edge hb_edges[] = {
 };
 const size_t hb_edge_count = sizeof(hb_edges) / sizeof(hb_edges[0]);
 
-/* offset: added to base_uid; -1: root; -2: no uid of its own, only those given to hb_peers_allow(). */
+/* offset: added to base_uid; -1: root; -2: only the uids given to hb_peers_allow(). */
 static const struct {
 	const char *name, *dir, *socket;
 	int offset;

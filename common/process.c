@@ -1,8 +1,9 @@
 /*
- * The common start of the long-running programs; process.h says in which order and why there is one.
+ * The common start of the long-running programs; process.h says in which order and why there is
+ * one.
  *
- * Nothing from outside is read before the sandbox is in force: the socket listens earlier, so that callers queue
- * instead of failing, but the loop that accepts them starts last.
+ * Nothing from outside is read before the sandbox is in force: the socket listens earlier, so that
+ * callers queue instead of failing, but the loop that accepts them starts last.
  */
 #include "common/process.h"
 
@@ -36,7 +37,7 @@ struct start {
 	struct event *signals[2];
 };
 
-/* ---- arguments -------------------------------------------------------------------------------- */
+/* ---- arguments ---- */
 
 static void
 usage(const struct hb_program *program, FILE *out)
@@ -54,8 +55,11 @@ static int
 arguments(struct start *s, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"state", required_argument, NULL, 's'}, {"ready-fd", required_argument, NULL, 'r'},
-		{"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'v'}, {NULL, 0, NULL, 0},
+		{"state", required_argument, NULL, 's'},
+		{"ready-fd", required_argument, NULL, 'r'},
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'v'},
+		{NULL, 0, NULL, 0},
 	};
 	char *end;
 	int c;
@@ -67,8 +71,10 @@ arguments(struct start *s, int argc, char **argv)
 			break;
 		case 'r':
 			s->ready_fd = (int)strtol(optarg, &end, 10);
-			if (*end != '\0' || s->ready_fd < 3 || fcntl(s->ready_fd, F_SETFD, FD_CLOEXEC) != 0) {
-				fprintf(stderr, "--ready-fd wants the number of an open descriptor above 2\n");
+			if (*end != '\0' || s->ready_fd < 3 ||
+			    fcntl(s->ready_fd, F_SETFD, FD_CLOEXEC) != 0) {
+				fprintf(stderr, "--ready-fd wants the number of an open descriptor "
+						"above 2\n");
 				return EX_USAGE;
 			}
 			break;
@@ -90,7 +96,7 @@ arguments(struct start *s, int argc, char **argv)
 	return -1;
 }
 
-/* Only 0, 1, 2 and the ready descriptor are ours; anything else came by mistake of who started us. */
+/* Only 0, 1, 2 and the ready descriptor are ours; what else is open came by a mistake. */
 static void
 close_others(int ready_fd)
 {
@@ -102,7 +108,7 @@ close_others(int ready_fd)
 			_exit(EX_OSERR);
 }
 
-/* ---- configuration and identity ------------------------------------------------------------------ */
+/* ---- configuration and identity ---- */
 
 /* "UID" or "UID=anything" each. */
 static int
@@ -113,7 +119,8 @@ uids_allow(const struct hb_config *config, const char *key, enum hb_peer role, s
 	size_t count = hb_config_list(config, key, &items);
 
 	if (count > EXTRA_UIDS_MAX)
-		return hb_fail(err, "config_value", "%s names more than %d users", key, EXTRA_UIDS_MAX);
+		return hb_fail(err, "config_value", "%s names more than %d users", key,
+			       EXTRA_UIDS_MAX);
 	for (size_t i = 0; i < count; i++) {
 		char *end;
 		unsigned long uid;
@@ -122,11 +129,13 @@ uids_allow(const struct hb_config *config, const char *key, enum hb_peer role, s
 		uid = strtoul(items[i], &end, 10);
 		if (items[i][0] < '0' || items[i][0] > '9' || errno != 0 || uid >= (uid_t)-1 ||
 		    (*end != '\0' && *end != '='))
-			return hb_fail(err, "config_value", "%s: %s is not a numeric uid", key, items[i]);
+			return hb_fail(err, "config_value", "%s: %s is not a numeric uid", key,
+				       items[i]);
 		/* One of our own processes with a second role would join what is kept apart. */
 		if (uid >= base && uid <= hb_peer_uid(HB_PEER_RUNTIME))
-			return hb_fail(err, "config_value", "%s: uid %lu belongs to one of the processes themselves", key,
-				       uid);
+			return hb_fail(err, "config_value",
+				       "%s: uid %lu belongs to one of the processes themselves",
+				       key, uid);
 		uids[i] = (uid_t)uid;
 	}
 	hb_peers_allow(role, uids, count);
@@ -148,8 +157,9 @@ hb_process_groups(const struct hb_config *config, enum hb_peer p, gid_t *groups,
 	size_t count = hb_peer_groups(p, groups, max);
 	struct stat st;
 
-	if (p == HB_PEER_DOCKER && count < max && stat(hb_config_text(config, "docker.socket"), &st) == 0 &&
-	    S_ISSOCK(st.st_mode) && st.st_gid != 0)
+	if (p == HB_PEER_DOCKER && count < max &&
+	    stat(hb_config_text(config, "docker.socket"), &st) == 0 && S_ISSOCK(st.st_mode) &&
+	    st.st_gid != 0)
 		groups[count++] = st.st_gid;
 	return count;
 }
@@ -164,20 +174,26 @@ identity_check(const struct hb_process *p, struct hb_error *err)
 	int count = getgroups(GROUPS_MAX, have);
 
 	if (getresuid(&r, &e, &s) != 0 || r != uid || e != uid || s != uid)
-		return hb_fail(err, "wrong_identity", "%s must run as uid %u and nothing else (it is %u/%u/%u): start it "
-			       "by hermes-launcher or its unit", name, uid, r, e, s);
+		return hb_fail(err, "wrong_identity",
+			       "%s must run as uid %u and nothing else (it is %u/%u/%u): start it "
+			       "by hermes-launcher or its unit",
+			       name, uid, r, e, s);
 	if (getresgid(&rg, &eg, &sg) != 0 || rg != gid || eg != gid || sg != gid)
-		return hb_fail(err, "wrong_identity", "%s must run as gid %u (it is %u/%u/%u)", name, gid, rg, eg, sg);
+		return hb_fail(err, "wrong_identity", "%s must run as gid %u (it is %u/%u/%u)",
+			       name, gid, rg, eg, sg);
 	if (count < 0)
-		return hb_fail(err, "wrong_identity", "%s is in more than %d groups", name, GROUPS_MAX);
+		return hb_fail(err, "wrong_identity", "%s is in more than %d groups", name,
+			       GROUPS_MAX);
 	for (int i = 0; i < count; i++) {
 		bool known = have[i] == gid;
 
 		for (size_t j = 0; j < may_count; j++)
 			known = known || have[i] == may[j];
 		if (!known)
-			return hb_fail(err, "wrong_identity", "%s must not be in group %u: start it without further "
-				       "groups", name, have[i]);
+			return hb_fail(err, "wrong_identity",
+				       "%s must not be in group %u: start it without further "
+				       "groups",
+				       name, have[i]);
 	}
 	return 0;
 }
@@ -188,12 +204,15 @@ directory_check(const char *path, uid_t owner, mode_t mode, struct hb_error *err
 	struct stat st;
 
 	if (stat(path, &st) != 0)
-		return hb_fail_errno(err, "state_incomplete", "cannot use %s in the state directory: run hermesctl setup",
+		return hb_fail_errno(err, "state_incomplete",
+				     "cannot use %s in the state directory: run hermesctl setup",
 				     path);
 	if (!S_ISDIR(st.st_mode) || st.st_uid != owner || (st.st_mode & 07777 & ~mode) != 0)
-		return hb_fail(err, "state_permissions", "%s must be a directory of uid %u with mode %04o (it is uid %u, "
-			       "%04o): run hermesctl setup, or chown %u %s && chmod %o %s", path, owner, mode, st.st_uid,
-			       st.st_mode & 07777, owner, path, mode, path);
+		return hb_fail(err, "state_permissions",
+			       "%s must be a directory of uid %u with mode %04o (it is uid %u, "
+			       "%04o): run hermesctl setup, or chown %u %s && chmod %o %s",
+			       path, owner, mode, st.st_uid, st.st_mode & 07777, owner, path, mode,
+			       path);
 	return 0;
 }
 
@@ -208,7 +227,8 @@ host_id_read(struct hb_process *p, struct hb_error *err)
 	if (text.len == 33 && text.data[32] == '\n' && strspn(text.data, "0123456789abcdef") == 32)
 		memcpy(p->host_id, text.data, 32);
 	else
-		rc = hb_fail(err, "config_value", "%s must hold 32 hex digits and a newline", HB_PATH_HOST_ID);
+		rc = hb_fail(err, "config_value", "%s must hold 32 hex digits and a newline",
+			     HB_PATH_HOST_ID);
 	hb_buf_free(&text);
 	return rc;
 }
@@ -233,7 +253,8 @@ settle(struct start *s, struct hb_error *err)
 	char path[64];
 
 	if (chdir(s->state) != 0) {
-		hb_fail_errno(err, "state_missing", "cannot enter the state directory %s", s->state);
+		hb_fail_errno(err, "state_missing", "cannot enter the state directory %s",
+			      s->state);
 		return EX_NOPERM;
 	}
 	if (hb_config_load(AT_FDCWD, HB_PATH_CONFIG, NULL, 0, &p->config, err) != 0 ||
@@ -254,7 +275,7 @@ settle(struct start *s, struct hb_error *err)
 	return 0;
 }
 
-/* ---- serving ------------------------------------------------------------------------------------ */
+/* ---- serving ---- */
 
 static void
 log_refused(const char *why, uid_t uid, const char *path, void *ctx)
@@ -310,15 +331,18 @@ confine(struct start *s, struct hb_error *err)
 	if (hb_sandbox_apply(&box, degraded_ok, &s->p.sandbox, err) != 0)
 		return -1;
 	if (s->p.sandbox.degraded)
-		hb_log(HB_LOG_WARN, "sandbox_degraded", "msg", "running with less confinement than declared", NULL);
+		hb_log(HB_LOG_WARN, "sandbox_degraded", "msg",
+		       "running with less confinement than declared", NULL);
 	return 0;
 }
 
-/* Security material that is missing or loose is told apart from "cannot start": nobody should restart that. */
+/* Security material that is missing or loose is told apart from "cannot start": nobody should
+ * restart that. */
 static int
 code_of(const struct hb_error *err)
 {
-	static const char *const material[] = {"secret_", "key_", "bad_key", "config_", "policy_", "bounds_", "loose_", "state_"};
+	static const char *const material[] = {"secret_", "key_",    "bad_key", "config_",
+					       "policy_", "bounds_", "loose_",	"state_"};
 
 	for (size_t i = 0; i < sizeof(material) / sizeof(material[0]); i++)
 		if (strncmp(err->code, material[i], strlen(material[i])) == 0)
@@ -413,12 +437,15 @@ hb_process_health(struct hb_process *p, const char *error)
 	json_t *sandbox, *checks, *health;
 
 	snprintf(caps, sizeof(caps), "%llx", (unsigned long long)box->caps_permitted);
-	sandbox = json_pack("{s:i, s:b, s:b, s:b, s:s}", "landlock_abi", box->landlock_abi, "seccomp", box->seccomp,
-			    "no_new_privs", box->no_new_privs, "degraded", box->degraded, "caps_permitted", caps);
-	checks = json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:o}", "process", hb_peer_name(p->self), "version", HB_VERSION,
-			   "pid", (int)getpid(), "uid", (int)geteuid(), "started_at", (json_int_t)p->started_at, "uptime",
+	sandbox = json_pack("{s:i, s:b, s:b, s:b, s:s}", "landlock_abi", box->landlock_abi,
+			    "seccomp", box->seccomp, "no_new_privs", box->no_new_privs, "degraded",
+			    box->degraded, "caps_permitted", caps);
+	checks = json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:o}", "process", hb_peer_name(p->self),
+			   "version", HB_VERSION, "pid", (int)getpid(), "uid", (int)geteuid(),
+			   "started_at", (json_int_t)p->started_at, "uptime",
 			   (json_int_t)(hb_now() - p->started_at), "sandbox", sandbox);
-	health = json_pack("{s:s, s:o}", "status", error != NULL ? "error" : "ok", "checks", checks);
+	health =
+		json_pack("{s:s, s:o}", "status", error != NULL ? "error" : "ok", "checks", checks);
 	if (error != NULL)
 		json_object_set_new(health, "error", json_string(error));
 	return health;

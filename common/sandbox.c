@@ -1,9 +1,11 @@
 /*
- * Confinement of the calling process, step by step, and then a look at what the kernel says came of it.
+ * Confinement of the calling process, step by step, and then a look at what the kernel says came of
+ * it.
  *
- * The steps are in the order in which each is still possible: capabilities are needed to empty the bounding set,
- * no_new_privs to enter Landlock and seccomp without them, and seccomp comes last because it forbids the rest.  The
- * status file is opened first: afterwards the process may not open it any more.
+ * The steps are in the order in which each is still possible: capabilities are needed to empty the
+ * bounding set, no_new_privs to enter Landlock and seccomp without them, and seccomp comes last
+ * because it forbids the rest.  The status file is opened first: afterwards the process may not
+ * open it any more.
  */
 #include "common/sandbox.h"
 
@@ -26,8 +28,8 @@
 #define FILES_MAX 1024
 #define CAPS_MAX 63
 
-/* The directory and not the single files: resolv.conf is replaced by rename whenever the network changes, and a rule
- * would stay with the old file. What is secret below /etc is so by its mode. */
+/* The directory and not the single files: resolv.conf is replaced by rename whenever the network
+ * changes, and a rule would stay with the old file. What is secret below /etc is so by its mode. */
 const struct hb_sandbox_path hb_sandbox_inet_paths[] = {
 	{"/etc", HB_FS_READ},
 	{"/run/systemd/resolve", HB_FS_READ | HB_FS_OPTIONAL},
@@ -37,14 +39,16 @@ const struct hb_sandbox_path hb_sandbox_inet_paths[] = {
 	{"/usr/local/share/ca-certificates", HB_FS_READ | HB_FS_OPTIONAL},
 	{"/usr/lib/ssl", HB_FS_READ | HB_FS_OPTIONAL},
 };
-const size_t hb_sandbox_inet_path_count = sizeof(hb_sandbox_inet_paths) / sizeof(hb_sandbox_inet_paths[0]);
+const size_t hb_sandbox_inet_path_count =
+	sizeof(hb_sandbox_inet_paths) / sizeof(hb_sandbox_inet_paths[0]);
 
 static int
 limit(int what, rlim_t value, const char *name, struct hb_error *err)
 {
 	struct rlimit now, rl = {.rlim_cur = value, .rlim_max = value};
 
-	if (getrlimit(what, &now) == 0 && now.rlim_max != RLIM_INFINITY && rl.rlim_max > now.rlim_max)
+	if (getrlimit(what, &now) == 0 && now.rlim_max != RLIM_INFINITY &&
+	    rl.rlim_max > now.rlim_max)
 		rl.rlim_cur = rl.rlim_max = now.rlim_max; /* only ever less */
 	if (setrlimit(what, &rl) != 0)
 		return hb_fail_errno(err, "sandbox_failed", "cannot set the limit %s", name);
@@ -63,10 +67,12 @@ caps_reduce(uint64_t keep, struct hb_error *err)
 	if (data[CAP_TO_INDEX(CAP_SETPCAP)].effective & CAP_TO_MASK(CAP_SETPCAP)) {
 		for (int cap = 0; cap <= CAPS_MAX && prctl(PR_CAPBSET_READ, cap) >= 0; cap++)
 			if (!(keep & (1ULL << cap)) && prctl(PR_CAPBSET_DROP, cap) != 0)
-				return hb_fail_errno(err, "sandbox_failed", "cannot drop capability %d", cap);
+				return hb_fail_errno(err, "sandbox_failed",
+						     "cannot drop capability %d", cap);
 	}
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) != 0)
-		return hb_fail_errno(err, "sandbox_failed", "cannot clear the ambient capabilities");
+		return hb_fail_errno(err, "sandbox_failed",
+				     "cannot clear the ambient capabilities");
 	for (int i = 0; i < 2; i++) {
 		data[i].permitted &= (uint32_t)(keep >> (32 * i));
 		data[i].effective = data[i].permitted;
@@ -86,12 +92,14 @@ alone(struct hb_error *err)
 	int count = 0;
 
 	if (dir == NULL)
-		return hb_fail_errno(err, "sandbox_failed", "cannot count the threads (is /proc mounted?)");
+		return hb_fail_errno(err, "sandbox_failed",
+				     "cannot count the threads (is /proc mounted?)");
 	while ((de = readdir(dir)) != NULL)
 		count += de->d_name[0] != '.';
 	closedir(dir);
 	if (count != 1)
-		return hb_fail(err, "sandbox_failed", "%d threads run already; the sandbox binds only one", count);
+		return hb_fail(err, "sandbox_failed",
+			       "%d threads run already; the sandbox binds only one", count);
 	return 0;
 }
 
@@ -104,8 +112,8 @@ status_value(const char *text, const char *name, int base)
 }
 
 static int
-verify(const struct hb_sandbox *box, int status_fd, struct hb_sandbox_report *report, bool degraded_ok,
-       struct hb_error *err)
+verify(const struct hb_sandbox *box, int status_fd, struct hb_sandbox_report *report,
+       bool degraded_ok, struct hb_error *err)
 {
 	char text[8192];
 	ssize_t len = pread(status_fd, text, sizeof(text) - 1, 0);
@@ -122,15 +130,18 @@ verify(const struct hb_sandbox *box, int status_fd, struct hb_sandbox_report *re
 	if (!report->no_new_privs)
 		return hb_fail(err, "sandbox_failed", "no_new_privs is not in force");
 	if ((report->caps_permitted & ~box->keep_caps) != 0 || (effective & ~box->keep_caps) != 0)
-		return hb_fail(err, "sandbox_failed", "capabilities %llx are left, only %llx are declared",
-			       (unsigned long long)report->caps_permitted, (unsigned long long)box->keep_caps);
+		return hb_fail(err, "sandbox_failed",
+			       "capabilities %llx are left, only %llx are declared",
+			       (unsigned long long)report->caps_permitted,
+			       (unsigned long long)box->keep_caps);
 	if (!report->seccomp && !degraded_ok)
 		return hb_fail(err, "sandbox_failed", "the seccomp filter is not in force");
 	return 0;
 }
 
 static int
-confine_files(const struct hb_sandbox *box, bool degraded_ok, struct hb_sandbox_report *report, struct hb_error *err)
+confine_files(const struct hb_sandbox *box, bool degraded_ok, struct hb_sandbox_report *report,
+	      struct hb_error *err)
 {
 	/* A Landlock domain forbids every mount, so who mounts declares no paths. */
 	if (box->deny_list && box->path_count == 0)
@@ -139,8 +150,10 @@ confine_files(const struct hb_sandbox *box, bool degraded_ok, struct hb_sandbox_
 	if (report->landlock_abi > 0)
 		return hb_landlock_apply(box, report->landlock_abi, err);
 	if (!degraded_ok)
-		return hb_fail(err, "sandbox_unavailable", "this kernel offers no Landlock: boot one that does "
-			       "(5.13 or later, lsm=landlock), or accept less with [sandbox] mode = degraded");
+		return hb_fail(err, "sandbox_unavailable",
+			       "this kernel offers no Landlock: boot one that does "
+			       "(5.13 or later, lsm=landlock), or accept less with [sandbox] mode "
+			       "= degraded");
 	report->degraded = true;
 	return 0;
 }
@@ -157,7 +170,8 @@ hb_sandbox_apply(const struct hb_sandbox *box, bool degraded_ok, struct hb_sandb
 		return hb_fail_errno(err, "sandbox_failed", "cannot open /proc/self/status");
 	umask(077);
 	if (alone(err) != 0 || limit(RLIMIT_CORE, 0, "core", err) != 0 ||
-	    limit(RLIMIT_NOFILE, box->max_files > 0 ? box->max_files : FILES_MAX, "nofile", err) != 0 ||
+	    limit(RLIMIT_NOFILE, box->max_files > 0 ? box->max_files : FILES_MAX, "nofile", err) !=
+		    0 ||
 	    (box->max_memory > 0 && limit(RLIMIT_AS, box->max_memory, "as", err) != 0))
 		goto out;
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0) {

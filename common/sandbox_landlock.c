@@ -1,9 +1,10 @@
 /*
- * Landlock: which files a process reaches, whether it opens TCP connections, and that it neither signals nor reaches
- * abstract sockets of processes outside its domain (kernel documentation, userspace-api/landlock).
+ * Landlock: which files a process reaches, whether it opens TCP connections, and that it neither
+ * signals nor reaches abstract sockets of processes outside its domain (kernel documentation,
+ * userspace-api/landlock).
  *
- * The constants are spelled out because the distribution's headers know ABI 2 while kernels offer more; what the
- * running kernel does not know is masked away.
+ * The constants are spelled out because the distribution's headers know ABI 2 while kernels offer
+ * more; what the running kernel does not know is masked away.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -90,8 +91,9 @@ wanted_fs(unsigned access)
 	if (access & HB_FS_READ)
 		rights |= FS_READ_FILE | FS_READ_DIR;
 	if (access & HB_FS_WRITE)
-		rights |= FS_WRITE_FILE | FS_REMOVE_DIR | FS_REMOVE_FILE | FS_MAKE_DIR | FS_MAKE_REG | FS_MAKE_SOCK |
-			  FS_MAKE_FIFO | FS_MAKE_SYM | FS_REFER | FS_TRUNCATE;
+		rights |= FS_WRITE_FILE | FS_REMOVE_DIR | FS_REMOVE_FILE | FS_MAKE_DIR |
+			  FS_MAKE_REG | FS_MAKE_SOCK | FS_MAKE_FIFO | FS_MAKE_SYM | FS_REFER |
+			  FS_TRUNCATE;
 	if (access & HB_FS_EXEC)
 		rights |= FS_EXECUTE | FS_READ_FILE | FS_READ_DIR;
 	return rights; /* never devices, never ioctl on them */
@@ -100,14 +102,17 @@ wanted_fs(unsigned access)
 static int
 path_add(int ruleset, const struct hb_sandbox_path *p, uint64_t handled, struct hb_error *err)
 {
-	struct path_beneath_attr attr = {.allowed_access = wanted_fs(p->access) & handled, .parent_fd = -1};
+	struct path_beneath_attr attr = {.allowed_access = wanted_fs(p->access) & handled,
+					 .parent_fd = -1};
 	struct stat st;
 	int fd = open(p->path, O_PATH | O_CLOEXEC), rc = 0;
 
 	if (fd < 0) {
-		if ((p->access & HB_FS_OPTIONAL) && (errno == ENOENT || errno == ENOTDIR || errno == EACCES))
+		if ((p->access & HB_FS_OPTIONAL) &&
+		    (errno == ENOENT || errno == ENOTDIR || errno == EACCES))
 			return 0;
-		return hb_fail_errno(err, "sandbox_failed", "cannot open %s for the sandbox", p->path);
+		return hb_fail_errno(err, "sandbox_failed", "cannot open %s for the sandbox",
+				     p->path);
 	}
 	if (fstat(fd, &st) == 0 && !S_ISDIR(st.st_mode))
 		attr.allowed_access &= FS_ANY_FILE;
@@ -126,7 +131,8 @@ ports_add(int ruleset, const uint16_t *ports, uint64_t access, struct hb_error *
 		struct net_port_attr attr = {.allowed_access = access, .port = *ports};
 
 		if (syscall(SYS_landlock_add_rule, ruleset, RULE_NET_PORT, &attr, 0) != 0)
-			return hb_fail_errno(err, "sandbox_failed", "cannot add port %u to the sandbox", *ports);
+			return hb_fail_errno(err, "sandbox_failed",
+					     "cannot add port %u to the sandbox", *ports);
 	}
 	return 0;
 }
@@ -151,12 +157,14 @@ hb_landlock_apply(const struct hb_sandbox *box, int abi, struct hb_error *err)
 	}
 	ruleset = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
 	if (ruleset < 0)
-		return hb_fail_errno(err, "sandbox_failed", "cannot create a Landlock ruleset (ABI %d)", abi);
+		return hb_fail_errno(err, "sandbox_failed",
+				     "cannot create a Landlock ruleset (ABI %d)", abi);
 	for (size_t i = 0; i < box->path_count; i++)
 		if (path_add(ruleset, &box->paths[i], attr.handled_access_fs, err) != 0)
 			goto out;
 	if (abi >= 4 && (ports_add(ruleset, box->tcp_bind, NET_BIND_TCP, err) != 0 ||
-			 (!box->tcp_connect_any && ports_add(ruleset, box->tcp_connect, NET_CONNECT_TCP, err) != 0)))
+			 (!box->tcp_connect_any &&
+			  ports_add(ruleset, box->tcp_connect, NET_CONNECT_TCP, err) != 0)))
 		goto out;
 	if (syscall(SYS_landlock_restrict_self, ruleset, 0) != 0) {
 		hb_fail_errno(err, "sandbox_failed", "cannot enter the Landlock domain");

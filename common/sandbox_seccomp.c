@@ -1,10 +1,11 @@
 /*
- * The seccomp filter: an allow-list out of the declared groups (anything else kills the process), or for the
- * runner a deny-list.  Rules that look at arguments are all in this file.
+ * The seccomp filter: an allow-list out of the declared groups (anything else kills the process),
+ * or for the runner a deny-list.  Rules that look at arguments are all in this file.
  *
- * Three refusals are errors instead of death, because innocent code tries them and copes: clone3 (its flags lie in
- * memory, where a filter can't look; ENOSYS makes the C library use clone), memory that is executable (a library
- * loaded late; the loader reports it), and a Unix socket in a process that has only the internet (a name service cache).
+ * Three refusals are errors instead of death, because innocent code tries them and copes: clone3
+ * (its flags lie in memory, where a filter can't look; ENOSYS makes the C library use clone),
+ * memory that is executable (a library loaded late; the loader reports it), and a Unix socket in a
+ * process that has only the internet (a name service cache).
  */
 #include <errno.h>
 #include <linux/netlink.h>
@@ -18,7 +19,9 @@
 
 #include "common/sandbox_internal.h"
 
-#define CLONE_NEW_ANY (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
+#define CLONE_NEW_ANY                                                                              \
+	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |             \
+	 CLONE_NEWPID | CLONE_NEWNET)
 #define SOCKET_TYPE 0xfu /* the rest of the argument are SOCK_CLOEXEC and SOCK_NONBLOCK */
 #define IOCTLS 4
 
@@ -28,11 +31,13 @@ struct filter {
 };
 
 static void
-rule(struct filter *f, uint32_t action, const char *name, unsigned count, const struct scmp_arg_cmp *args)
+rule(struct filter *f, uint32_t action, const char *name, unsigned count,
+     const struct scmp_arg_cmp *args)
 {
 	int nr = seccomp_syscall_resolve_name(name), rc;
 
-	if (nr == __NR_SCMP_ERROR || f->rc != 0) /* not known on this architecture or to this libseccomp */
+	if (nr == __NR_SCMP_ERROR ||
+	    f->rc != 0) /* not known on this architecture or to this libseccomp */
 		return;
 	rc = seccomp_rule_add_array(f->ctx, action, nr, count, args);
 	/* EDOM: a pseudo number of another architecture. EEXIST: two groups name the same. */
@@ -70,7 +75,8 @@ memory_rules(struct filter *f)
 static void
 clone_rules(struct filter *f, unsigned groups)
 {
-	struct scmp_arg_cmp thread = SCMP_A0_64(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEW_ANY, CLONE_THREAD);
+	struct scmp_arg_cmp thread =
+		SCMP_A0_64(SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEW_ANY, CLONE_THREAD);
 	struct scmp_arg_cmp process = SCMP_A0_64(SCMP_CMP_MASKED_EQ, CLONE_NEW_ANY, 0);
 
 	rule(f, SCMP_ACT_ERRNO(ENOSYS), "clone3", 0, NULL);
@@ -99,11 +105,13 @@ socket_rules(struct filter *f, unsigned groups)
 	for (size_t i = 0; i < 2; i++) {
 		for (size_t j = 0; j < 2; j++) {
 			args[0] = SCMP_A0_64(SCMP_CMP_EQ, (scmp_datum_t)inet_domains[i]);
-			args[1] = SCMP_A1_64(SCMP_CMP_MASKED_EQ, SOCKET_TYPE, (scmp_datum_t)inet_types[j]);
+			args[1] = SCMP_A1_64(SCMP_CMP_MASKED_EQ, SOCKET_TYPE,
+					     (scmp_datum_t)inet_types[j]);
 			rule(f, SCMP_ACT_ALLOW, "socket", 2, args);
 		}
 	}
-	rule(f, SCMP_ACT_ALLOW, "socket", 2, routes); /* getaddrinfo asks which addresses the host has */
+	rule(f, SCMP_ACT_ALLOW, "socket", 2,
+	     routes); /* getaddrinfo asks which addresses the host has */
 }
 
 /* Calls that do many things, each allowed for the things that are needed. */
@@ -173,11 +181,13 @@ deny_list(struct filter *f, const struct hb_sandbox *box)
 int
 hb_seccomp_apply(const struct hb_sandbox *box, struct hb_error *err)
 {
-	struct filter f = {.ctx = seccomp_init(box->deny_list ? SCMP_ACT_ALLOW : SCMP_ACT_KILL_PROCESS)};
+	struct filter f = {
+		.ctx = seccomp_init(box->deny_list ? SCMP_ACT_ALLOW : SCMP_ACT_KILL_PROCESS)};
 
 	if (f.ctx == NULL)
 		return hb_fail(err, "sandbox_failed", "cannot begin a seccomp filter");
-	/* Two of the same rule with a different action would be a mistake in the tables: libseccomp reports it. */
+	/* Two of the same rule with a different action would be a mistake in the tables: libseccomp
+	 * reports it. */
 	f.rc = seccomp_attr_set(f.ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 	if (box->deny_list)
 		deny_list(&f, box);
@@ -188,7 +198,8 @@ hb_seccomp_apply(const struct hb_sandbox *box, struct hb_error *err)
 	seccomp_release(f.ctx);
 	if (f.rc != 0) {
 		errno = -f.rc;
-		return hb_fail_errno(err, "sandbox_failed", "cannot load the seccomp filter of %s", box->name);
+		return hb_fail_errno(err, "sandbox_failed", "cannot load the seccomp filter of %s",
+				     box->name);
 	}
 	return 0;
 }

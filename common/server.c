@@ -1,10 +1,12 @@
 /*
- * Listeners and connections of the servers; server_http.c has the requests, server_reply.c the answers.
+ * Listeners and connections of the servers; server_http.c has the requests, server_reply.c the
+ * answers.
  *
- * HTTP is parsed by the http-parser library over libevent bufferevents, as in client.c.  evhttp was the other choice;
- * it answers malformed and oversized requests in HTML by itself, has no cap on connections, and bounds a request only
- * by silence, so that a byte every few seconds holds a place for ever.  Here the peer is known at accept, a request has
- * one deadline, and every answer is JSON.
+ * HTTP is parsed by the http-parser library over libevent bufferevents, as in client.c.  evhttp was
+ * the other choice; it answers malformed and oversized requests in HTML by itself, has no cap on
+ * connections, and bounds a request only by silence, so that a byte every few seconds holds a place
+ * for ever.  Here the peer is known at accept, a request has one deadline, and every answer is
+ * JSON.
  */
 #include "common/server.h"
 
@@ -72,7 +74,7 @@ conn_drop(struct hb_conn *conn)
 		hb_request_free(req);
 }
 
-/* ---- connection events ------------------------------------------------------------------------------ */
+/* ---- connection events ---- */
 
 static void
 on_read(struct bufferevent *bev, void *arg)
@@ -114,8 +116,9 @@ on_event(struct bufferevent *bev, short what, void *arg)
 	struct hb_conn *conn = arg;
 	bool output = evbuffer_get_length(bufferevent_get_output(bev)) > 0;
 
-	/* A caller that ends its side once the request is sent still gets an answer that is ready. */
-	if ((what & BEV_EVENT_EOF) && output && (conn->state == HB_CONN_IDLE || conn->state == HB_CONN_FLUSHING)) {
+	/* A caller that ends its side after its request still gets an answer that is ready. */
+	if ((what & BEV_EVENT_EOF) && output &&
+	    (conn->state == HB_CONN_IDLE || conn->state == HB_CONN_FLUSHING)) {
 		conn->state = HB_CONN_FLUSHING;
 		conn->unread = false;
 		return;
@@ -146,7 +149,7 @@ on_resume(evutil_socket_t fd, short what, void *arg)
 		hb_conn_feed(conn);
 }
 
-/* ---- listening ---------------------------------------------------------------------------------- */
+/* ---- listening ---- */
 
 /* A place for the next caller: the connection that has been idle longest gives way. */
 static void
@@ -205,7 +208,8 @@ on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int
 	make_room(s, conn);
 }
 
-/* accept(2) failed, most likely for want of descriptors: look again in a moment instead of spinning. */
+/* accept(2) failed, most likely for want of descriptors: look again in a moment instead of
+ * spinning. */
 static void
 on_accept_error(struct evconnlistener *l, void *arg)
 {
@@ -226,15 +230,16 @@ on_retry(evutil_socket_t fd, short what, void *arg)
 }
 
 int
-hb_server_new(struct event_base *base, const struct hb_server_options *options, struct hb_server **out,
-	      struct hb_error *err)
+hb_server_new(struct event_base *base, const struct hb_server_options *options,
+	      struct hb_server **out, struct hb_error *err)
 {
 	struct hb_server *s = hb_calloc(1, sizeof(*s));
 
 	s->base = base;
 	s->options = *options;
 	s->conn_max = options->max_connections > 0 ? options->max_connections : CONNECTIONS_MAX;
-	s->request_seconds = options->request_seconds > 0 ? options->request_seconds : HB_REQUEST_SECONDS;
+	s->request_seconds =
+		options->request_seconds > 0 ? options->request_seconds : HB_REQUEST_SECONDS;
 	s->idle_seconds = options->idle_seconds > 0 ? options->idle_seconds : HB_IDLE_SECONDS;
 	TAILQ_INIT(&s->conns);
 	s->retry = evtimer_new(base, on_retry, s);
@@ -263,7 +268,8 @@ listener_add(struct hb_server *s, int fd, bool tcp, const char *where, struct hb
 	}
 	l->server = s;
 	l->tcp = tcp;
-	l->listener = evconnlistener_new(s->base, on_accept, l, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
+	l->listener = evconnlistener_new(s->base, on_accept, l,
+					 LEV_OPT_CLOSE_ON_FREE | LEV_OPT_CLOSE_ON_EXEC, 0, fd);
 	if (l->listener == NULL) {
 		close(fd);
 		return hb_fail(err, "listen_failed", "cannot watch %s", where);
@@ -282,14 +288,16 @@ hb_server_listen_unix(struct hb_server *s, const char *path, struct hb_error *er
 	int fd, rc;
 
 	if (strlen(path) >= sizeof(sun.sun_path))
-		return hb_fail(err, "listen_failed", "socket path %s is longer than %zu bytes", path,
-			       sizeof(sun.sun_path) - 1);
+		return hb_fail(err, "listen_failed", "socket path %s is longer than %zu bytes",
+			       path, sizeof(sun.sun_path) - 1);
 	memcpy(sun.sun_path, path, strlen(path) + 1);
 	if (lstat(path, &st) == 0) {
 		if (!S_ISSOCK(st.st_mode))
-			return hb_fail(err, "listen_failed", "%s is in the way and not a socket: remove it", path);
+			return hb_fail(err, "listen_failed",
+				       "%s is in the way and not a socket: remove it", path);
 		if (unlink(path) != 0)
-			return hb_fail_errno(err, "listen_failed", "cannot replace the old socket %s", path);
+			return hb_fail_errno(err, "listen_failed",
+					     "cannot replace the old socket %s", path);
 	}
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
@@ -306,7 +314,8 @@ hb_server_listen_unix(struct hb_server *s, const char *path, struct hb_error *er
 }
 
 int
-hb_server_listen_tcp(struct hb_server *s, const char *host, int port, int *bound_port, struct hb_error *err)
+hb_server_listen_tcp(struct hb_server *s, const char *host, int port, int *bound_port,
+		     struct hb_error *err)
 {
 	struct sockaddr_storage ss = {0};
 	struct sockaddr_in *v4 = (struct sockaddr_in *)&ss;
@@ -332,7 +341,8 @@ hb_server_listen_tcp(struct hb_server *s, const char *host, int port, int *bound
 		return hb_fail_errno(err, "listen_failed", "cannot create a socket for %s", where);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(fd, (struct sockaddr *)&ss, len) != 0) {
-		hb_fail_errno(err, errno == EADDRINUSE ? "port_taken" : "listen_failed", "cannot bind %s", where);
+		hb_fail_errno(err, errno == EADDRINUSE ? "port_taken" : "listen_failed",
+			      "cannot bind %s", where);
 		close(fd);
 		return -1;
 	}

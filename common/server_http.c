@@ -1,8 +1,9 @@
 /*
  * One connection's requests: parsing, judging, handing over.
  *
- * A request is judged as soon as its headers are there (stranger, `before`, route, role, length), so that a body
- * nobody may send is not read.  Handlers run with the whole body decoded, one request of a connection at a time.
+ * A request is judged as soon as its headers are there (stranger, `before`, route, role, length),
+ * so that a body nobody may send is not read.  Handlers run with the whole body decoded, one
+ * request of a connection at a time.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -51,7 +52,8 @@ header_push(struct hb_conn *conn)
 	if (req->header_count == HB_HEADER_COUNT_MAX)
 		return -1;
 	req->headers[req->header_count].name = hb_strdup(conn->name.len > 0 ? conn->name.data : "");
-	req->headers[req->header_count].value = hb_strdup(conn->value.len > 0 ? conn->value.data : "");
+	req->headers[req->header_count].value =
+		hb_strdup(conn->value.len > 0 ? conn->value.data : "");
 	req->header_count++;
 	hb_buf_clear(&conn->name);
 	hb_buf_clear(&conn->value);
@@ -130,7 +132,11 @@ method_bit(const char *method)
 	static const struct {
 		const char *name;
 		enum hb_method bit;
-	} known[] = {{"GET", HB_GET}, {"POST", HB_POST}, {"PUT", HB_PUT}, {"OPTIONS", HB_OPTIONS}, {"DELETE", HB_DELETE}};
+	} known[] = {{"GET", HB_GET},
+		     {"POST", HB_POST},
+		     {"PUT", HB_PUT},
+		     {"OPTIONS", HB_OPTIONS},
+		     {"DELETE", HB_DELETE}};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (strcmp(known[i].name, method) == 0)
@@ -160,15 +166,17 @@ route_find(struct hb_conn *conn)
 	if (found == NULL) {
 		refused(conn, path_known ? "method" : "route");
 		if (path_known)
-			hb_reply_refusal(req, 405, "method_not_allowed", "%s is not answered on this path",
-					 req->method);
+			hb_reply_refusal(req, 405, "method_not_allowed",
+					 "%s is not answered on this path", req->method);
 		else
-			hb_reply_refusal(req, 404, "unknown_route", "there is nothing at this path");
+			hb_reply_refusal(req, 404, "unknown_route",
+					 "there is nothing at this path");
 		return false;
 	}
 	if (!req->tcp && !(found->roles & req->roles)) {
 		refused(conn, "role");
-		hb_reply_refusal(req, 403, "peer_not_allowed", "uid %u may not call this (see common/peers.c)",
+		hb_reply_refusal(req, 403, "peer_not_allowed",
+				 "uid %u may not call this (see common/peers.c)",
 				 (unsigned)req->uid);
 		return false;
 	}
@@ -203,12 +211,14 @@ judge(struct hb_conn *conn, bool has_body, unsigned long long length)
 
 	if (target_split(conn) != 0) {
 		refused(conn, "target");
-		hb_reply_refusal(req, 400, "bad_request", "the request target must be a plain path");
+		hb_reply_refusal(req, 400, "bad_request",
+				 "the request target must be a plain path");
 		return false;
 	}
 	if (!req->tcp && req->roles == 0) {
 		refused(conn, "stranger");
-		hb_reply_refusal(req, 403, "peer_not_allowed", "uid %u has no role here", (unsigned)req->uid);
+		hb_reply_refusal(req, 403, "peer_not_allowed", "uid %u has no role here",
+				 (unsigned)req->uid);
 		return false;
 	}
 	if (o->before != NULL && !o->before(req, o->ctx))
@@ -222,7 +232,8 @@ judge(struct hb_conn *conn, bool has_body, unsigned long long length)
 	}
 	if (has_body && length != ULLONG_MAX && length > req->body_max) {
 		refused(conn, "length");
-		hb_reply_refusal(req, 413, "too_large", "the body is larger than %zu bytes", req->body_max);
+		hb_reply_refusal(req, 413, "too_large", "the body is larger than %zu bytes",
+				 req->body_max);
 		return false;
 	}
 	return true;
@@ -242,7 +253,8 @@ on_headers_complete(http_parser *parser)
 	conn->headers_done = true;
 	parser->upgrade = 0; /* an offer we don't take up (RFC 9110, 7.8) */
 	conn->req->method = http_method_str(parser->method);
-	/* A refusal leaves the body unread, so what follows it on this connection can't be found any more. */
+	/* A refusal leaves the body unread, so what follows it on this connection can't be found
+	 * any more. */
 	conn->req->keep_alive = keep_alive && !has_body;
 	conn->unread = has_body;
 	if (!judge(conn, has_body, chunked ? ULLONG_MAX : length))
@@ -276,7 +288,8 @@ on_message_complete(http_parser *parser)
 
 	conn->complete = true;
 	conn->unread = false;
-	http_parser_pause(parser, 1); /* one request at a time; the rest stays in the input buffer */
+	http_parser_pause(parser,
+			  1); /* one request at a time; the rest stays in the input buffer */
 	return 0;
 }
 
@@ -299,7 +312,8 @@ dispatch(struct hb_conn *conn)
 	if (req == NULL) /* answered when its headers were judged */
 		return;
 	if (!(req->route->flags & HB_ROUTE_NOBODY)) {
-		req->json = hb_json_parse(conn->body.len > 0 ? conn->body.data : "", conn->body.len, &err);
+		req->json = hb_json_parse(conn->body.len > 0 ? conn->body.data : "", conn->body.len,
+					  &err);
 		if (req->json == NULL) {
 			refused(conn, "json");
 			hb_reply_error(req, 400, &err);
@@ -326,8 +340,10 @@ malformed(struct hb_conn *conn)
 	conn->req->keep_alive = false;
 	refused(conn, large ? "headers" : "malformed");
 	if (large)
-		hb_reply_refusal(conn->req, 431, "headers_too_large", "request line and headers exceed %d bytes "
-				 "or %d lines", HB_HEADERS_MAX, HB_HEADER_COUNT_MAX);
+		hb_reply_refusal(conn->req, 431, "headers_too_large",
+				 "request line and headers exceed %d bytes "
+				 "or %d lines",
+				 HB_HEADERS_MAX, HB_HEADER_COUNT_MAX);
 	else
 		hb_reply_refusal(conn->req, 400, "bad_request", "not an HTTP/1.1 request: %s",
 				 http_errno_description(code));
@@ -340,7 +356,8 @@ hb_conn_feed(struct hb_conn *conn)
 	struct evbuffer *in = bufferevent_get_input(conn->bev);
 
 	conn->feeding = true;
-	while (evbuffer_get_length(in) > 0 && (conn->state == HB_CONN_IDLE || conn->state == HB_CONN_READING)) {
+	while (evbuffer_get_length(in) > 0 &&
+	       (conn->state == HB_CONN_IDLE || conn->state == HB_CONN_READING)) {
 		size_t len = evbuffer_get_contiguous_space(in);
 		const char *data = (const char *)evbuffer_pullup(in, (ev_ssize_t)len);
 		size_t used = http_parser_execute(&conn->parser, &settings, data, len);
@@ -367,6 +384,7 @@ hb_conn_too_slow(struct hb_conn *conn)
 	conn->unread = true;
 	conn->req->keep_alive = false;
 	refused(conn, "slow");
-	hb_reply_refusal(conn->req, 408, "request_timeout", "the request was not complete after %d seconds",
+	hb_reply_refusal(conn->req, 408, "request_timeout",
+			 "the request was not complete after %d seconds",
 			 conn->server->request_seconds);
 }

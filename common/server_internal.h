@@ -1,4 +1,5 @@
-/* What server.c (connections) and server_reply.c (requests and replies) share; nobody else includes it. */
+/* What server.c (connections) and server_reply.c (requests and replies) share; nobody else includes
+ * it. */
 #ifndef HB_COMMON_SERVER_INTERNAL_H
 #define HB_COMMON_SERVER_INTERNAL_H
 
@@ -12,15 +13,16 @@
 #include "common/server.h"
 
 /* Limits, each with its reason. */
-#define HB_HEADERS_MAX 16384        /* bytes of request line and headers: a browser sends about 2 KiB */
+#define HB_HEADERS_MAX 16384 /* bytes of request line and headers: a browser sends about 2 KiB */
 #define HB_HEADER_COUNT_MAX 64      /* a browser sends about 20 */
 #define HB_QUERY_MAX 16             /* no route of ours reads more than 3 */
-#define HB_REQUEST_SECONDS 15       /* whole request from its first byte, so that a trickle can't hold a place */
+/* whole request from its first byte, so that a trickle can't hold a place */
+#define HB_REQUEST_SECONDS 15
 #define HB_IDLE_SECONDS 60          /* between requests; our own client lets go after 30 */
 #define HB_WRITE_SECONDS 30         /* a reader that takes nothing */
 #define HB_LINGER_SECONDS 2         /* reading on after a refusal, so that the refusal arrives */
 #define HB_LINGER_BYTES (1 << 20)
-#define HB_BACKLOG_MAX (8 << 20)    /* unsent bytes of a chunked reply before the reader counts as gone */
+#define HB_BACKLOG_MAX (8 << 20)    /* unsent bytes of a chunked reply: the reader is gone */
 #define HB_PIPELINE_MAX 65536       /* bytes read ahead while a request is answered */
 
 struct hb_pair {
@@ -96,7 +98,7 @@ struct hb_server {
 	struct hb_server_options options;
 	struct hb_server_listener listeners[HB_LISTENERS_MAX];
 	size_t listener_count;
-	TAILQ_HEAD(, hb_conn) conns; /* oldest activity first */
+	TAILQ_HEAD(hb_conn_list, hb_conn) conns; /* oldest activity first */
 	int conn_count, conn_max, request_seconds, idle_seconds;
 	bool paused;          /* not accepting: every place is taken, or descriptors ran out */
 	struct event *retry;  /* ... and then this looks again */
@@ -113,7 +115,8 @@ void hb_conn_too_slow(struct hb_conn *conn);
 /* server_reply.c */
 struct hb_request *hb_request_new(struct hb_conn *conn);
 void hb_request_free(struct hb_request *req);
-/* The other side is gone: tell the handler's `closed`, or keep the request until the handler has replied. */
+/* The other side is gone: tell the handler's `closed`, or keep the request until the handler has
+ * replied. */
 void hb_request_orphan(struct hb_request *req);
 void hb_reply_refusal(struct hb_request *req, int status, const char *code, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));

@@ -1,9 +1,9 @@
 /*
  * Requests as handlers see them, and the replies they give.
  *
- * A request outlives its connection: when the other side vanishes, a handler that registered `closed` is told and the
- * request is freed; otherwise it stays, deaf, until the handler has replied.  Answers are ASCII-escaped JSON, so
- * that they are valid UTF-8 whatever went into them.
+ * A request outlives its connection: when the other side vanishes, a handler that registered
+ * `closed` is told and the request is freed; otherwise it stays, deaf, until the handler has
+ * replied.  Answers are ASCII-escaped JSON, so that they are valid UTF-8 whatever went into them.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -171,7 +171,8 @@ query_parse(struct hb_request *req)
 		struct hb_pair *pair = &req->query[req->query_count];
 
 		pair->name = form_decode(at, name_len);
-		pair->value = name_len < len ? form_decode(at + name_len + 1, len - name_len - 1) : hb_strdup("");
+		pair->value = name_len < len ? form_decode(at + name_len + 1, len - name_len - 1)
+					     : hb_strdup("");
 		if (pair->name != NULL && pair->value != NULL) {
 			req->query_count++;
 		} else {
@@ -186,7 +187,8 @@ const char *
 hb_request_query(const struct hb_request *req, const char *name)
 {
 	if (!req->query_parsed)
-		query_parse((struct hb_request *)req); /* a cache: what callers can see does not change */
+		query_parse((struct hb_request *)
+				    req); /* a cache: what callers can see does not change */
 	for (size_t i = 0; i < req->query_count; i++)
 		if (strcmp(req->query[i].name, name) == 0)
 			return req->query[i].value;
@@ -261,7 +263,8 @@ void
 hb_reply_bytes(struct hb_request *req, int status, const char *type, const void *data, size_t len)
 {
 	if (req->replied)
-		abort(); /* two answers to one request: a programming error that would mix up replies */
+		abort(); /* two answers to one request: a programming error that would mix up
+			    replies */
 	req->replied = true;
 	if (req->conn != NULL) {
 		head(req, status, type, (long long)len);
@@ -274,7 +277,8 @@ hb_reply_bytes(struct hb_request *req, int status, const char *type, const void 
 void
 hb_reply_json(struct hb_request *req, int status, json_t *body)
 {
-	static const char broken[] = "{\"error\":\"the answer could not be encoded\",\"code\":\"internal\"}";
+	static const char broken[] =
+		"{\"error\":\"the answer could not be encoded\",\"code\":\"internal\"}";
 	char *text = json_dumps(body, JSON_COMPACT | JSON_ENSURE_ASCII);
 
 	json_decref(body);
@@ -320,7 +324,8 @@ hb_reply_write(struct hb_request *req, const void *data, size_t len)
 {
 	struct evbuffer *out;
 
-	if (req->conn == NULL || req->conn->doomed || len == 0) /* an empty chunk would be the end */
+	if (req->conn == NULL || req->conn->doomed ||
+	    len == 0) /* an empty chunk would be the end */
 		return;
 	out = bufferevent_get_output(req->conn->bev);
 	if (req->chunked)

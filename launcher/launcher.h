@@ -1,8 +1,8 @@
 /*
  * The embedded process manager: the parts that launcher/ shares.
  *
- * table.c says which processes there are, spawn.c starts one, logfile.c keeps what it says, supervise.c is the loop that
- * starts, restarts and stops them.
+ * table.c says which processes there are, spawn.c starts one, logfile.c keeps what it says,
+ * supervise.c is the loop that starts, restarts and stops them.
  */
 #ifndef HB_LAUNCHER_LAUNCHER_H
 #define HB_LAUNCHER_LAUNCHER_H
@@ -50,8 +50,10 @@ pid_t hb_spawn(const struct hb_spawn *what, struct hb_error *err);
 
 /* A log file fed from a pipe, cut into two of limited size: NAME.log and NAME.log.1. */
 struct hb_logfile;
-int hb_logfile_open(struct event_base *base, const char *name, struct hb_logfile **out, struct hb_error *err);
-int hb_logfile_pipe(struct hb_logfile *l, struct hb_error *err); /* a new write end, for one process */
+int hb_logfile_open(struct event_base *base, const char *name, struct hb_logfile **out,
+		    struct hb_error *err);
+int hb_logfile_pipe(struct hb_logfile *l,
+		    struct hb_error *err); /* a new write end, for one process */
 void hb_logfile_free(struct hb_logfile *l);
 
 struct hb_supervise {

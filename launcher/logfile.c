@@ -1,8 +1,8 @@
 /*
  * What the processes say, when nobody else collects it: one file each in log/, with one older part.
  *
- * The processes write into a pipe and not into the file, so that it can be cut while they run, and so that they
- * need no right on it.
+ * The processes write into a pipe and not into the file, so that it can be cut while they run, and
+ * so that they need no right on it.
  */
 #include <errno.h>
 #include <event2/event.h>
@@ -16,7 +16,8 @@
 #include "common/fs.h"
 #include "launcher/launcher.h"
 
-#define LOG_BYTES_MAX (1 << 20) /* two of them for each of seven processes: bounded, and days of an idle system */
+/* Two of them for each of seven processes: bounded, and days of an idle system. */
+#define LOG_BYTES_MAX (1 << 20)
 
 struct hb_logfile {
 	struct event_base *base;
@@ -70,7 +71,8 @@ on_input(evutil_socket_t fd, short what, void *arg)
 }
 
 int
-hb_logfile_open(struct event_base *base, const char *name, struct hb_logfile **out, struct hb_error *err)
+hb_logfile_open(struct event_base *base, const char *name, struct hb_logfile **out,
+		struct hb_error *err)
 {
 	struct hb_logfile *l = hb_calloc(1, sizeof(*l));
 

@@ -1,8 +1,9 @@
 /*
  * hermes-launcher: starts, restarts and stops the other processes where no service manager does.
  *
- * Runs as root and keeps of root only what the processes it starts may have. Opens no key, no secret, no socket, and is
- * called by nobody. One launcher a state directory: run/launcher.pid is locked while it runs.
+ * Runs as root and keeps of root only what the processes it starts may have. Opens no key, no
+ * secret, no socket, and is called by nobody. One launcher a state directory: run/launcher.pid is
+ * locked while it runs.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,8 @@ struct arguments {
 static const char usage[] =
 	"usage: hermes-launcher --state DIR [--foreground] [--libexec DIR] [--ready-fd N]\n\n"
 	"  --state DIR    the state directory (made by hermesctl setup)\n"
-	"  --foreground   stay in this terminal; logs go to standard error (else to log/ in the state)\n"
+	"  --foreground   stay in this terminal; logs go to standard error (else to log/ in the "
+	"state)\n"
 	"  --libexec DIR  where the programs lie (else beside this one)\n"
 	"  --ready-fd N   write one byte '1' to this descriptor once every process is ready\n"
 	"  --help, --version\n";
@@ -46,9 +48,13 @@ static int
 arguments(struct arguments *a, int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"state", required_argument, NULL, 's'}, {"foreground", no_argument, NULL, 'f'},
-		{"libexec", required_argument, NULL, 'l'}, {"ready-fd", required_argument, NULL, 'r'},
-		{"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'v'}, {NULL, 0, NULL, 0},
+		{"state", required_argument, NULL, 's'},
+		{"foreground", no_argument, NULL, 'f'},
+		{"libexec", required_argument, NULL, 'l'},
+		{"ready-fd", required_argument, NULL, 'r'},
+		{"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'v'},
+		{NULL, 0, NULL, 0},
 	};
 	char *end;
 	int c;
@@ -62,8 +68,10 @@ arguments(struct arguments *a, int argc, char **argv)
 			a->libexec = optarg;
 		} else if (c == 'r') {
 			a->ready_fd = (int)strtol(optarg, &end, 10);
-			if (*end != '\0' || a->ready_fd < 3 || fcntl(a->ready_fd, F_SETFD, FD_CLOEXEC) != 0) {
-				fprintf(stderr, "--ready-fd wants the number of an open descriptor above 2\n");
+			if (*end != '\0' || a->ready_fd < 3 ||
+			    fcntl(a->ready_fd, F_SETFD, FD_CLOEXEC) != 0) {
+				fprintf(stderr, "--ready-fd wants the number of an open descriptor "
+						"above 2\n");
 				return EX_USAGE;
 			}
 		} else if (c == 'h') {
@@ -91,13 +99,18 @@ state_enter(const char *state, struct hb_error *err)
 	int fd, rc;
 
 	if (geteuid() != 0)
-		return hb_fail(err, "wrong_identity", "hermes-launcher must run as root: it starts each process under a uid "
-			       "of its own");
+		return hb_fail(
+			err, "wrong_identity",
+			"hermes-launcher must run as root: it starts each process under a uid "
+			"of its own");
 	if (chdir(state) != 0 || stat(".", &st) != 0)
-		return hb_fail_errno(err, "state_missing", "cannot enter the state directory %s", state);
+		return hb_fail_errno(err, "state_missing", "cannot enter the state directory %s",
+				     state);
 	if (st.st_uid != 0 || (st.st_mode & 022) != 0 || (st.st_mode & 01) == 0)
-		return hb_fail(err, "state_permissions", "%s must belong to root, be writable by nobody else and enterable "
-			       "by all: chown root %s && chmod 0755 %s", state, state, state);
+		return hb_fail(err, "state_permissions",
+			       "%s must belong to root, be writable by nobody else and enterable "
+			       "by all: chown root %s && chmod 0755 %s",
+			       state, state, state);
 	fd = hb_fs_open_beneath(AT_FDCWD, HB_PATH_CONFIG, O_RDONLY, 0, err);
 	if (fd < 0)
 		return -1;
@@ -113,7 +126,8 @@ lock_take(int *lock, struct hb_error *err)
 	if (*lock < 0)
 		return -1;
 	if (flock(*lock, LOCK_EX | LOCK_NB) != 0)
-		return hb_fail(err, "already_running", "another hermes-launcher runs on this state (%s)", PID_FILE);
+		return hb_fail(err, "already_running",
+			       "another hermes-launcher runs on this state (%s)", PID_FILE);
 	return 0;
 }
 
@@ -137,7 +151,9 @@ wait_ready(int fd)
 
 	if (poll(&pfd, 1, START_MS) > 0 && read(fd, &byte, 1) == 1 && byte == '1')
 		return 0;
-	fprintf(stderr, "hermes-launcher: not every process is ready; %s and the files beside it say why\n", OWN_LOG);
+	fprintf(stderr,
+		"hermes-launcher: not every process is ready; %s and the files beside it say why\n",
+		OWN_LOG);
 	return EX_OSERR;
 }
 
@@ -149,7 +165,8 @@ background(struct hb_supervise *options, struct hb_error *err)
 
 	if (pipe2(ends, O_CLOEXEC) != 0)
 		return hb_fail_errno(err, "spawn_failed", "cannot create a pipe");
-	log = hb_fs_open_beneath(AT_FDCWD, OWN_LOG, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640, err);
+	log = hb_fs_open_beneath(AT_FDCWD, OWN_LOG, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640,
+				 err);
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (log < 0 || null < 0)
 		return -1;
@@ -199,7 +216,8 @@ run(const struct arguments *a, int *lock, struct hb_config **config, struct hb_e
 
 	if (state_enter(a->state, err) != 0)
 		return EX_NOPERM;
-	if (hb_config_load(AT_FDCWD, HB_PATH_CONFIG, NULL, 0, config, err) != 0 || hb_process_peers(*config, err) != 0)
+	if (hb_config_load(AT_FDCWD, HB_PATH_CONFIG, NULL, 0, config, err) != 0 ||
+	    hb_process_peers(*config, err) != 0)
 		return EX_CONFIG;
 	if (hb_programs_init(&options.programs, a->libexec, err) != 0 || lock_take(lock, err) != 0)
 		return EX_OSERR;
@@ -226,7 +244,9 @@ main(int argc, char **argv)
 	umask(022); /* the pid file and logs; each process has 077 */
 	/* Before the working directory changes. */
 	if (a.libexec != NULL && (a.libexec = realpath(a.libexec, libexec)) == NULL) {
-		fprintf(stderr, "hermes-launcher: cannot use the directory given by --libexec: %s\n", strerror(errno));
+		fprintf(stderr,
+			"hermes-launcher: cannot use the directory given by --libexec: %s\n",
+			strerror(errno));
 		return EX_USAGE;
 	}
 	code = run(&a, &lock, &config, &err);

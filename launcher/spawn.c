@@ -1,6 +1,7 @@
 /*
- * One process: fork, put on its identity, exec by descriptor. What the child does between fork and exec is the
- * whole of what a service manager would be asked to do, in the order in which each step is still allowed.
+ * One process: fork, put on its identity, exec by descriptor. What the child does between fork and
+ * exec is the whole of what a service manager would be asked to do, in the order in which each step
+ * is still allowed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,9 @@
 static _Noreturn void
 give_up(const char *what)
 {
-	dprintf(2, "level=error process=hermes-launcher event=spawn_failed step=\"%s\" msg=\"%s\"\n", what, strerror(errno));
+	dprintf(2,
+		"level=error process=hermes-launcher event=spawn_failed step=\"%s\" msg=\"%s\"\n",
+		what, strerror(errno));
 	_exit(EXIT_SPAWN);
 }
 
@@ -39,8 +42,9 @@ descriptors(const struct hb_spawn *what)
 	int ready = fcntl(what->ready_fd, F_DUPFD_CLOEXEC, 16);
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
-	if (program < 0 || error < 0 || ready < 0 || null < 0 || dup2(null, 0) < 0 || dup2(error, 1) < 0 ||
-	    dup2(error, 2) < 0 || dup2(ready, READY_FD) < 0 || dup2(program, READY_FD + 1) < 0)
+	if (program < 0 || error < 0 || ready < 0 || null < 0 || dup2(null, 0) < 0 ||
+	    dup2(error, 1) < 0 || dup2(error, 2) < 0 || dup2(ready, READY_FD) < 0 ||
+	    dup2(program, READY_FD + 1) < 0)
 		give_up("descriptors");
 	if (close_range(READY_FD + 2, ~0U, 0) != 0 || fcntl(READY_FD + 1, F_SETFD, FD_CLOEXEC) != 0)
 		give_up("close descriptors");
@@ -53,7 +57,8 @@ signals(void)
 
 	sigemptyset(&none);
 	for (int n = 1; n < NSIG; n++)
-		signal(n, SIG_DFL); /* not all exist or can be set: those stay as exec resets them */
+		signal(n,
+		       SIG_DFL); /* not all exist or can be set: those stay as exec resets them */
 	if (sigprocmask(SIG_SETMASK, &none, NULL) != 0)
 		give_up("signals");
 }
@@ -86,7 +91,8 @@ identity(const struct hb_spawn *what)
 	for (int cap = 0; cap < 64 && prctl(PR_CAPBSET_READ, cap) >= 0; cap++)
 		if (!(s->caps & (1ULL << cap)) && prctl(PR_CAPBSET_DROP, cap) != 0)
 			give_up("drop the bounding set");
-	if (setgroups(count, groups) != 0 || setresgid(gid, gid, gid) != 0 || setresuid(uid, uid, uid) != 0)
+	if (setgroups(count, groups) != 0 || setresgid(gid, gid, gid) != 0 ||
+	    setresuid(uid, uid, uid) != 0)
 		give_up("change identity");
 	/* Leaving uid 0 has emptied the sets; root keeps what is declared. */
 	capabilities(s->caps);
@@ -101,8 +107,10 @@ identity(const struct hb_spawn *what)
 static _Noreturn void
 child(const struct hb_spawn *what, pid_t parent)
 {
-	static char path[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin", lang[] = "LANG=C.UTF-8", home[] = "HOME=/nonexistent";
-	/* "." : the state directory is entered already, and the way to it may be closed to the new uid. */
+	static char path[] = "PATH=/usr/sbin:/usr/bin:/sbin:/bin", lang[] = "LANG=C.UTF-8",
+		    home[] = "HOME=/nonexistent";
+	/* "." : the state directory is entered already, and the way to it may be closed to the new
+	 * uid. */
 	static char name[32], state[] = "--state", here[] = ".", ready[] = "--ready-fd", fd[] = "3";
 	char *const environment[] = {path, lang, home, NULL};
 	char *const argv[] = {name, state, here, ready, fd, NULL};
@@ -129,7 +137,8 @@ hb_spawn(const struct hb_spawn *what, struct hb_error *err)
 	pid_t parent = getpid(), pid = fork();
 
 	if (pid < 0)
-		return hb_fail_errno(err, "spawn_failed", "cannot start %s", hb_peer_name(what->service->peer));
+		return hb_fail_errno(err, "spawn_failed", "cannot start %s",
+				     hb_peer_name(what->service->peer));
 	if (pid == 0)
 		child(what, parent);
 	return pid;

@@ -2,10 +2,10 @@
  * The loop: start all at once, restart what ends, stop in order.
  *
  * A process that ends is started again after a delay that doubles from a tenth of a second to
- * launcher.restart_delay_max, and begins anew after a minute of running.  One that says its configuration or
- * permissions are wrong waits the longest delay at once: only a person mends that.  Stopping asks the installer
- * first, since it has the runtime to end, then the others, then kills.  We are subreaper: what a dead process
- * leaves behind comes to us and is ended too.
+ * launcher.restart_delay_max, and begins anew after a minute of running.  One that says its
+ * configuration or permissions are wrong waits the longest delay at once: only a person mends that.
+ * Stopping asks the installer first, since it has the runtime to end, then the others, then kills.
+ * We are subreaper: what a dead process leaves behind comes to us and is ended too.
  */
 #include <errno.h>
 #include <event2/event.h>
@@ -27,7 +27,8 @@
 #define SERVICES_MAX 16
 #define DELAY_FIRST_MS 100
 #define STABLE_MS 60000
-#define STOP_SECONDS 10  /* for those without work of their own; on top of the runtime's for the installer */
+/* for those without work of their own; on top of the runtime's for the installer */
+#define STOP_SECONDS 10
 #define KILL_SECONDS 5   /* a killed process that does not go is stuck in the kernel: leave it */
 
 struct supervisor;
@@ -68,7 +69,7 @@ name_of(const struct child *c)
 	return hb_peer_name(c->service->peer);
 }
 
-/* ---- starting ------------------------------------------------------------------------------------ */
+/* ---- starting ---- */
 
 static void
 all_ready(struct supervisor *sup)
@@ -124,11 +125,13 @@ start_open(struct child *c, struct hb_spawn *what, int ready[2], struct hb_error
 	what->program_fd = hb_programs_open(&c->sup->options->programs, c->service, err);
 	if (what->program_fd < 0)
 		return -1;
-	what->error_fd = c->log != NULL ? hb_logfile_pipe(c->log, err) : fcntl(2, F_DUPFD_CLOEXEC, 3);
+	what->error_fd =
+		c->log != NULL ? hb_logfile_pipe(c->log, err) : fcntl(2, F_DUPFD_CLOEXEC, 3);
 	if (what->error_fd < 0)
 		return -1;
 	if (pipe2(ready, O_CLOEXEC) != 0)
-		return hb_fail_errno(err, "spawn_failed", "cannot create a pipe for %s", name_of(c));
+		return hb_fail_errno(err, "spawn_failed", "cannot create a pipe for %s",
+				     name_of(c));
 	what->ready_fd = ready[1];
 	return 0;
 }
@@ -136,8 +139,11 @@ start_open(struct child *c, struct hb_spawn *what, int ready[2], struct hb_error
 static void
 start(struct child *c)
 {
-	struct hb_spawn what = {.service = c->service, .config = c->sup->options->config, .program_fd = -1,
-				.error_fd = -1, .ready_fd = -1};
+	struct hb_spawn what = {.service = c->service,
+				.config = c->sup->options->config,
+				.program_fd = -1,
+				.error_fd = -1,
+				.ready_fd = -1};
 	int ready[2] = {-1, -1};
 	struct hb_error err;
 	pid_t pid = -1;
@@ -148,7 +154,8 @@ start(struct child *c)
 	if (start_open(c, &what, ready, &err) == 0)
 		pid = hb_spawn(&what, &err);
 	if (pid < 0) {
-		hb_log(HB_LOG_ERROR, "cannot_start", "service", name_of(c), "code", err.code, "msg", err.message, NULL);
+		hb_log(HB_LOG_ERROR, "cannot_start", "service", name_of(c), "code", err.code, "msg",
+		       err.message, NULL);
 		restart_later(c, true);
 	} else {
 		c->pid = pid;
@@ -172,7 +179,7 @@ on_restart(evutil_socket_t fd, short what, void *arg)
 	start(arg);
 }
 
-/* ---- stopping ------------------------------------------------------------------------------------ */
+/* ---- stopping ---- */
 
 /* Children we did not start: left behind by those we did. Returns how many there are. */
 static int
@@ -206,7 +213,8 @@ running(const struct supervisor *sup, bool first_only)
 	int count = 0;
 
 	for (size_t i = 0; i < sup->count; i++)
-		count += sup->children[i].pid != 0 && (!first_only || sup->children[i].service->stops_first);
+		count += sup->children[i].pid != 0 &&
+			 (!first_only || sup->children[i].service->stops_first);
 	return count;
 }
 
@@ -234,7 +242,8 @@ stop_step(struct supervisor *sup, bool late)
 		after(sup->deadline, STOP_SECONDS * 1000);
 		late = false;
 	}
-	if (sup->phase == STOPPING_REST && running(sup, false) == 0 && strays_signal(sup, SIGTERM) == 0) {
+	if (sup->phase == STOPPING_REST && running(sup, false) == 0 &&
+	    strays_signal(sup, SIGTERM) == 0) {
 		event_base_loopbreak(sup->base);
 		return;
 	}
@@ -244,7 +253,8 @@ stop_step(struct supervisor *sup, bool late)
 		signal_running(sup, SIGKILL, false);
 		strays_signal(sup, SIGKILL);
 		after(sup->deadline, KILL_SECONDS * 1000);
-	} else if (sup->phase == KILLING && (late || (running(sup, false) == 0 && strays_signal(sup, SIGKILL) == 0))) {
+	} else if (sup->phase == KILLING &&
+		   (late || (running(sup, false) == 0 && strays_signal(sup, SIGKILL) == 0))) {
 		event_base_loopbreak(sup->base);
 	}
 }
@@ -259,7 +269,8 @@ static void
 on_stop(evutil_socket_t fd, short what, void *arg)
 {
 	struct supervisor *sup = arg;
-	long long limit = hb_config_int(sup->options->config, "runtime.stop_timeout") + STOP_SECONDS;
+	long long limit =
+		hb_config_int(sup->options->config, "runtime.stop_timeout") + STOP_SECONDS;
 
 	if (sup->phase != RUNNING)
 		return;
@@ -272,7 +283,7 @@ on_stop(evutil_socket_t fd, short what, void *arg)
 	stop_step(sup, false);
 }
 
-/* ---- ends of processes ------------------------------------------------------------------------------ */
+/* ---- ends of processes ---- */
 
 static void
 ended(struct child *c, int status)
@@ -286,7 +297,8 @@ ended(struct child *c, int status)
 		snprintf(text, sizeof(text), "signal %s", sigabbrev_np(WTERMSIG(status)));
 	else
 		snprintf(text, sizeof(text), "status %d", code);
-	hb_log(c->sup->phase == RUNNING ? HB_LOG_WARN : HB_LOG_INFO, "ended", "service", name_of(c), "by", text, NULL);
+	hb_log(c->sup->phase == RUNNING ? HB_LOG_WARN : HB_LOG_INFO, "ended", "service", name_of(c),
+	       "by", text, NULL);
 	c->pid = 0;
 	c->ready = false;
 	ready_close(c);
@@ -314,7 +326,7 @@ on_child(evutil_socket_t fd, short what, void *arg)
 		stop_step(sup, false);
 }
 
-/* ---- all of it -------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 static int
 children_init(struct supervisor *sup, struct hb_error *err)
@@ -322,7 +334,8 @@ children_init(struct supervisor *sup, struct hb_error *err)
 	for (size_t i = 0; i < hb_service_count && sup->count < SERVICES_MAX; i++) {
 		struct child *c = &sup->children[sup->count];
 
-		if (hb_services[i].peer == HB_PEER_ADMIN && !hb_config_bool(sup->options->config, "admin.enabled"))
+		if (hb_services[i].peer == HB_PEER_ADMIN &&
+		    !hb_config_bool(sup->options->config, "admin.enabled"))
 			continue;
 		c->sup = sup;
 		c->service = &hb_services[i];
@@ -348,7 +361,8 @@ signals_init(struct supervisor *sup, struct hb_error *err)
 	} wanted[] = {{SIGCHLD, on_child}, {SIGTERM, on_stop}, {SIGINT, on_stop}};
 
 	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-		sup->signals[i] = evsignal_new(sup->base, wanted[i].number, wanted[i].callback, sup);
+		sup->signals[i] =
+			evsignal_new(sup->base, wanted[i].number, wanted[i].callback, sup);
 		if (sup->signals[i] == NULL || event_add(sup->signals[i], NULL) != 0)
 			return hb_fail(err, "internal", "cannot watch signals");
 	}
@@ -359,13 +373,16 @@ signals_init(struct supervisor *sup, struct hb_error *err)
 int
 hb_supervise(const struct hb_supervise *options)
 {
-	struct supervisor sup = {.options = options, .ready_fd = options->ready_fd, .base = event_base_new()};
+	struct supervisor sup = {.options = options,
+				 .ready_fd = options->ready_fd,
+				 .base = event_base_new()};
 	struct hb_error err;
 	int code = EX_OSERR;
 
 	signal(SIGHUP, SIG_IGN);
 	if (sup.base == NULL || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
-		hb_log(HB_LOG_ERROR, "cannot_start", "msg", "no event loop, or not allowed to adopt orphans", NULL);
+		hb_log(HB_LOG_ERROR, "cannot_start", "msg",
+		       "no event loop, or not allowed to adopt orphans", NULL);
 	else if (children_init(&sup, &err) != 0 || signals_init(&sup, &err) != 0)
 		hb_log(HB_LOG_ERROR, "cannot_start", "code", err.code, "msg", err.message, NULL);
 	else

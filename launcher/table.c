@@ -1,6 +1,6 @@
 /*
- * The processes, in the order of starting, with what each keeps of root's power. Who they run as and which groups
- * they are in follows from common/peers.c.
+ * The processes, in the order of starting, with what each keeps of root's power. Who they run as
+ * and which groups they are in follows from common/peers.c.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,18 +17,21 @@
 #define CAP(name) (1ULL << CAP_##name)
 
 /*
- * What the installer and its runner need; the installer drops what is the runner's alone once that is forked.
- * Ownership of releases and data: CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID. Workers and payload under their
- * own uids, with an empty bounding set: SETUID SETGID SETPCAP. Ending them: KILL, and SYS_PTRACE to know the payload's
- * processes by their environment. The payload's view of files: SYS_ADMIN (mount namespaces), SYS_CHROOT.
+ * What the installer and its runner need; the installer drops what is the runner's alone once that
+ * is forked. Ownership of releases and data: CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID.
+ * Workers and payload under their own uids, with an empty bounding set: SETUID SETGID SETPCAP.
+ * Ending them: KILL, and SYS_PTRACE to know the payload's processes by their environment. The
+ * payload's view of files: SYS_ADMIN (mount namespaces), SYS_CHROOT.
  */
-#define INSTALLER_CAPS                                                                                                   \
-	(CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH) | CAP(FOWNER) | CAP(FSETID) | CAP(SETUID) | CAP(SETGID) |  \
-	 CAP(SETPCAP) | CAP(KILL) | CAP(SYS_PTRACE) | CAP(SYS_ADMIN) | CAP(SYS_CHROOT))
+#define INSTALLER_CAPS                                                                             \
+	(CAP(CHOWN) | CAP(DAC_OVERRIDE) | CAP(DAC_READ_SEARCH) | CAP(FOWNER) | CAP(FSETID) |       \
+	 CAP(SETUID) | CAP(SETGID) | CAP(SETPCAP) | CAP(KILL) | CAP(SYS_PTRACE) | CAP(SYS_ADMIN) | \
+	 CAP(SYS_CHROOT))
 
 const struct hb_service hb_services[] = {
 	{HB_PEER_FETCHER, "../fetcher", 0, SIGKILL, true, false},
-	/* SIGTERM, so that it ends the payload, and nothing taken from under its runner when it dies: that one does. */
+	/* SIGTERM, so that it ends the payload, and nothing taken from under its runner when it
+	   dies: that one does. */
 	{HB_PEER_INSTALLER, "../broker/installer", INSTALLER_CAPS, SIGTERM, false, true},
 	{HB_PEER_DOCKER, "../broker/docker", 0, SIGKILL, true, false},
 	{HB_PEER_SSH, "../broker/ssh", 0, SIGKILL, true, false},
@@ -47,7 +50,8 @@ hb_programs_init(struct hb_programs *p, const char *libexec, struct hb_error *er
 
 	p->libexec = libexec;
 	if (len < 0)
-		return hb_fail_errno(err, "program_missing", "cannot find my own program file (is /proc mounted?)");
+		return hb_fail_errno(err, "program_missing",
+				     "cannot find my own program file (is /proc mounted?)");
 	p->own_dir[len] = '\0';
 	slash = strrchr(p->own_dir, '/');
 	if (slash != NULL)
@@ -55,7 +59,8 @@ hb_programs_init(struct hb_programs *p, const char *libexec, struct hb_error *er
 	return 0;
 }
 
-/* Who may change a program that is given an identity: root, or who could change the launcher itself. */
+/* Who may change a program that is given an identity: root, or who could change the launcher
+ * itself. */
 static int
 judge(int fd, const char *path, struct hb_error *err)
 {
@@ -63,9 +68,12 @@ judge(int fd, const char *path, struct hb_error *err)
 
 	if (fstat(fd, &st) != 0 || stat("/proc/self/exe", &own) != 0)
 		return hb_fail_errno(err, "program_permissions", "cannot look at %s", path);
-	if (!S_ISREG(st.st_mode) || (st.st_mode & 022) != 0 || (st.st_uid != 0 && st.st_uid != own.st_uid))
-		return hb_fail(err, "program_permissions", "%s must be a file that only root or the launcher's owner can "
-			       "write (it is uid %u, mode %04o): chmod go-w %s", path, st.st_uid, st.st_mode & 07777, path);
+	if (!S_ISREG(st.st_mode) || (st.st_mode & 022) != 0 ||
+	    (st.st_uid != 0 && st.st_uid != own.st_uid))
+		return hb_fail(err, "program_permissions",
+			       "%s must be a file that only root or the launcher's owner can "
+			       "write (it is uid %u, mode %04o): chmod go-w %s",
+			       path, st.st_uid, st.st_mode & 07777, path);
 	return 0;
 }
 
@@ -80,10 +88,12 @@ hb_programs_open(const struct hb_programs *p, const struct hb_service *s, struct
 		snprintf(path[count++], sizeof(path[0]), "%s/%s", p->libexec, name);
 	} else {
 		snprintf(path[count++], sizeof(path[0]), "%s/%s", p->own_dir, name);
-		snprintf(path[count++], sizeof(path[0]), "%s/%s/%s", p->own_dir, s->build_dir, name);
+		snprintf(path[count++], sizeof(path[0]), "%s/%s/%s", p->own_dir, s->build_dir,
+			 name);
 	}
 	for (int i = 0; i < count; i++) {
-		/* Opened here with our rights and started by descriptor: the directory may be closed to the process's uid. */
+		/* Opened here with our rights and started by descriptor: the directory may be
+		 * closed to the process's uid. */
 		int fd = open(path[i], O_PATH | O_CLOEXEC);
 
 		if (fd < 0)
@@ -93,6 +103,7 @@ hb_programs_open(const struct hb_programs *p, const struct hb_service *s, struct
 		hb_close(&fd);
 		return -1;
 	}
-	return hb_fail(err, "program_missing", "%s is not in %s: build or install it, or name the directory by --libexec",
+	return hb_fail(err, "program_missing",
+		       "%s is not in %s: build or install it, or name the directory by --libexec",
 		       name, p->libexec != NULL ? p->libexec : p->own_dir);
 }

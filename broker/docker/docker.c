@@ -1,7 +1,8 @@
 /*
  * The Docker executor's door: it says what it found of Docker, and carries out nothing yet.
  *
- * The health answer is looked up at every request, by a connection to the socket as the process that would use it.
+ * The health answer is looked up at every request, by a connection to the socket as the process
+ * that would use it.
  */
 #include "broker/docker/docker.h"
 
@@ -56,7 +57,8 @@ health(struct hb_request *req, void *ctx)
 
 	json_object_set_new(checks, "deployed", json_false());
 	json_object_set_new(checks, "docker_socket",
-			    json_pack("{s:s, s:b, s:s*}", "path", path, "reachable", problem == NULL, "error", problem));
+			    json_pack("{s:s, s:b, s:s*}", "path", path, "reachable",
+				      problem == NULL, "error", problem));
 	hb_reply_json(req, 200, answer);
 }
 
@@ -65,13 +67,15 @@ not_deployed(struct hb_request *req, void *ctx)
 {
 	struct hb_error err;
 
-	hb_fail(&err, "not_deployed", "Docker and local operations are not deployed in this version: nothing was done");
+	hb_fail(&err, "not_deployed",
+		"Docker and local operations are not deployed in this version: nothing was done");
 	hb_reply_error(req, 200, &err);
 }
 
 static const struct hb_route routes[] = {
-	{HB_GET, "/health", HB_PEER_BIT(HB_PEER_BROKER) | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER), 0,
-	 HB_ROUTE_NOBODY, health},
+	{HB_GET, "/health",
+	 HB_PEER_BIT(HB_PEER_BROKER) | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER),
+	 0, HB_ROUTE_NOBODY, health},
 	{HB_POST, "/seal", HB_PEER_BIT(HB_PEER_BROKER), 0, 0, not_deployed},
 	{HB_POST, "/execute", HB_PEER_BIT(HB_PEER_BROKER), 0, 0, not_deployed},
 	{HB_POST, "/status", HB_PEER_BIT(HB_PEER_BROKER), 0, 0, not_deployed},

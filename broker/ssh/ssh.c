@@ -1,8 +1,9 @@
 /*
  * The SSH executor's door: it says how many profiles it found, and carries out nothing yet.
  *
- * A profile is a directory below ssh/profiles with a profile.json in it. They are counted at every health request,
- * and those that can't be read or whose name is not allowed are counted apart, so that a mistake is seen early.
+ * A profile is a directory below ssh/profiles with a profile.json in it. They are counted at every
+ * health request, and those that can't be read or whose name is not allowed are counted apart, so
+ * that a mistake is seen early.
  */
 #include "broker/ssh/ssh.h"
 
@@ -56,7 +57,8 @@ profiles_count(void)
 		if (de->d_name[0] == '.')
 			continue;
 		snprintf(path, sizeof(path), "%s/profile.json", de->d_name);
-		if (name_ok(de->d_name) && fstatat(dirfd(dir), path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		if (name_ok(de->d_name) &&
+		    fstatat(dirfd(dir), path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    S_ISREG(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 077) == 0)
 			found.usable++;
 		else
@@ -76,8 +78,9 @@ health(struct hb_request *req, void *ctx)
 
 	json_object_set_new(checks, "deployed", json_false());
 	json_object_set_new(checks, "ssh_profiles",
-			    json_pack("{s:s, s:i, s:i, s:s*}", "path", HB_PATH_SSH_PROFILES, "usable", found.usable,
-				      "broken", found.broken, "error", found.error));
+			    json_pack("{s:s, s:i, s:i, s:s*}", "path", HB_PATH_SSH_PROFILES,
+				      "usable", found.usable, "broken", found.broken, "error",
+				      found.error));
 	hb_reply_json(req, 200, answer);
 }
 
@@ -86,13 +89,15 @@ not_deployed(struct hb_request *req, void *ctx)
 {
 	struct hb_error err;
 
-	hb_fail(&err, "not_deployed", "SSH operations are not deployed in this version: nothing was done");
+	hb_fail(&err, "not_deployed",
+		"SSH operations are not deployed in this version: nothing was done");
 	hb_reply_error(req, 200, &err);
 }
 
 static const struct hb_route routes[] = {
-	{HB_GET, "/health", HB_PEER_BIT(HB_PEER_BROKER) | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER), 0,
-	 HB_ROUTE_NOBODY, health},
+	{HB_GET, "/health",
+	 HB_PEER_BIT(HB_PEER_BROKER) | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER),
+	 0, HB_ROUTE_NOBODY, health},
 	{HB_POST, "/seal", HB_PEER_BIT(HB_PEER_BROKER), 0, 0, not_deployed},
 	{HB_POST, "/execute", HB_PEER_BIT(HB_PEER_BROKER), 0, 0, not_deployed},
 	{HB_POST, "/status", HB_PEER_BIT(HB_PEER_BROKER), 0, 0, not_deployed},

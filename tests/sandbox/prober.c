@@ -1,6 +1,7 @@
 /*
- * Tries what must be denied. Each attempt runs in a child of its own that has applied a sandbox, and ends in one of
- * three ways: it was done, it was refused with an errno, or the kernel killed the process for trying.
+ * Tries what must be denied. Each attempt runs in a child of its own that has applied a sandbox,
+ * and ends in one of three ways: it was done, it was refused with an errno, or the kernel killed
+ * the process for trying.
  */
 #include <arpa/inet.h>
 #include <check.h>
@@ -44,7 +45,8 @@ static pid_t outsider; /* a process that is none of the sandbox's business */
 static int listening;  /* a TCP port of this test */
 static uint16_t port;
 
-static const struct hb_sandbox_path own_paths[] = {{"inside", HB_FS_READ | HB_FS_WRITE}, {"readable", HB_FS_READ}};
+static const struct hb_sandbox_path own_paths[] = {{"inside", HB_FS_READ | HB_FS_WRITE},
+						   {"readable", HB_FS_READ}};
 
 static const struct hb_sandbox server_box = {
 	.name = "server",
@@ -83,7 +85,8 @@ setup(void)
 	snprintf(top_dir, sizeof(top_dir), "/tmp/hermes-prober-XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(top_dir));
 	ck_assert_int_eq(chdir(top_dir), 0);
-	ck_assert_int_eq(mkdir("inside", 0755) + mkdir("outside", 0755) + mkdir("readable", 0755), 0);
+	ck_assert_int_eq(mkdir("inside", 0755) + mkdir("outside", 0755) + mkdir("readable", 0755),
+			 0);
 	put_file("inside/file", 0644);
 	put_file("outside/file", 0644);
 	put_file("readable/file", 0644);
@@ -139,12 +142,12 @@ try_in(const struct hb_sandbox *box, attempt what)
 	return WEXITSTATUS(status);
 }
 
-/* ---- attempts ------------------------------------------------------------------------------------------ */
+/* ---- attempts ---- */
 
-#define ATTEMPT(name, expression)                                                                                         \
-	static long name(void)                                                                                            \
-	{                                                                                                                 \
-		return expression;                                                                                        \
+#define ATTEMPT(name, expression)                                                                  \
+	static long name(void)                                                                     \
+	{                                                                                          \
+		return expression;                                                                 \
 	}
 
 ATTEMPT(inet_socket, socket(AF_INET, SOCK_STREAM, 0))
@@ -220,7 +223,10 @@ read_through_link(void)
 static long
 map_executable(void)
 {
-	return mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0;
+	return mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+			       MAP_FAILED
+		       ? -1
+		       : 0;
 }
 
 static long
@@ -303,8 +309,9 @@ ordinary_work(void)
 	block = realloc(block, 8 << 20);
 	memset(block, 1, 8 << 20);
 	free(block);
-	if (base == NULL || fd < 0 || fcntl(fd, F_SETLK, &lock) != 0 || pwrite(fd, "x", 1, 0) != 1 || fdatasync(fd) != 0 ||
-	    ftruncate(fd, 0) != 0 || pthread_create(&t, NULL, thread, &ran) != 0 || pthread_join(t, NULL) != 0 || !ran)
+	if (base == NULL || fd < 0 || fcntl(fd, F_SETLK, &lock) != 0 ||
+	    pwrite(fd, "x", 1, 0) != 1 || fdatasync(fd) != 0 || ftruncate(fd, 0) != 0 ||
+	    pthread_create(&t, NULL, thread, &ran) != 0 || pthread_join(t, NULL) != 0 || !ran)
 		return -1;
 	event_base_once(base, -1, EV_TIMEOUT, fired, base, &tv);
 	return event_base_dispatch(base);
@@ -321,7 +328,7 @@ fork_and_wait(void)
 	return pid > 0 && waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 7 ? 0 : -1;
 }
 
-/* ---- tests ------------------------------------------------------------------------------------------------ */
+/* ---- tests ---- */
 
 struct expectation {
 	const char *name;
@@ -329,9 +336,9 @@ struct expectation {
 	int result;
 };
 
-#define E(what, result)                                                                                                    \
-	{                                                                                                                  \
-		#what, what, result                                                                                        \
+#define E(what, result)                                                                            \
+	{                                                                                          \
+#what, what, result                                                                \
 	}
 
 static void
@@ -340,7 +347,8 @@ expect(const struct hb_sandbox *box, const struct expectation *list, size_t coun
 	for (size_t i = 0; i < count; i++) {
 		int got = try_in(box, list[i].what);
 
-		ck_assert_msg(got == list[i].result, "%s in '%s': wanted %d, got %d (0 done, %d killed, else errno)",
+		ck_assert_msg(got == list[i].result,
+			      "%s in '%s': wanted %d, got %d (0 done, %d killed, else errno)",
 			      list[i].name, box->name, list[i].result, got, KILLED);
 	}
 }
@@ -349,19 +357,24 @@ expect(const struct hb_sandbox *box, const struct expectation *list, size_t coun
 /* Where nothing is expected of an attempt without a sandbox, the one in it would show nothing. */
 START_TEST(test_attempts_succeed_without_a_sandbox)
 {
-	static const attempt list[] = {inet_socket, raw_socket, packet_socket, netlink_socket, do_setuid, do_chown, do_memfd,
-				       do_chroot, do_unshare, read_outside, read_passwd, create_outside, write_readable,
-				       truncate_readable, map_executable, make_executable, connect_port, bind_port,
-				       connect_abstract, do_fork, do_mount, do_mknod, make_dumpable, link_in,
-				       read_through_link, rename_out, kill_outsider};
+	static const attempt list[] = {inet_socket,	  raw_socket,	     packet_socket,
+				       netlink_socket,	  do_setuid,	     do_chown,
+				       do_memfd,	  do_chroot,	     do_unshare,
+				       read_outside,	  read_passwd,	     create_outside,
+				       write_readable,	  truncate_readable, map_executable,
+				       make_executable,	  connect_port,	     bind_port,
+				       connect_abstract,  do_fork,	     do_mount,
+				       do_mknod,	  make_dumpable,     link_in,
+				       read_through_link, rename_out,	     kill_outsider};
 	int status;
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
 		pid_t pid = fork();
 
 		if (pid == 0) {
-			/* A namespace of its own, so that mounts and the rest leave nothing behind. */
-			if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+			/* A namespace of its own: mounts and the rest leave nothing behind. */
+			if (unshare(CLONE_NEWNS) != 0 ||
+			    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
 				_exit(199);
 			_exit(list[i]() >= 0 ? DONE : errno);
 		}
@@ -374,8 +387,9 @@ END_TEST
 START_TEST(test_a_server_can_do_its_work)
 {
 	static const struct expectation list[] = {
-		E(ordinary_work, DONE), E(unix_socket, DONE), E(read_inside, DONE), E(read_readable, DONE),
-		E(mkdir_inside, DONE), E(rename_inside, DONE), E(unlink_other, DONE), E(raise_nothing, DONE), E(read_limit, DONE),
+		E(ordinary_work, DONE), E(unix_socket, DONE),	E(read_inside, DONE),
+		E(read_readable, DONE), E(mkdir_inside, DONE),	E(rename_inside, DONE),
+		E(unlink_other, DONE),	E(raise_nothing, DONE), E(read_limit, DONE),
 	};
 
 	EXPECT(&server_box, list);
@@ -385,8 +399,9 @@ END_TEST
 START_TEST(test_a_server_reaches_no_network)
 {
 	static const struct expectation list[] = {
-		E(inet_socket, KILLED), E(inet6_socket, KILLED), E(raw_socket, KILLED), E(packet_socket, KILLED),
-		E(netlink_socket, KILLED), E(vsock_socket, KILLED), E(alg_socket, KILLED), E(connect_abstract, EPERM),
+		E(inet_socket, KILLED),	  E(inet6_socket, KILLED),    E(raw_socket, KILLED),
+		E(packet_socket, KILLED), E(netlink_socket, KILLED),  E(vsock_socket, KILLED),
+		E(alg_socket, KILLED),	  E(connect_abstract, EPERM),
 	};
 
 	EXPECT(&server_box, list);
@@ -396,10 +411,20 @@ END_TEST
 START_TEST(test_a_server_reaches_only_its_files)
 {
 	static const struct expectation list[] = {
-		E(read_outside, EACCES), E(read_passwd, EACCES), E(read_up, EACCES), E(list_outside, EACCES),
-		E(create_outside, EACCES), E(read_through_link, EACCES), E(truncate_readable, EACCES),
-		E(write_readable, EACCES), E(unlink_readable, EACCES), E(rename_out, EACCES), E(link_in, EXDEV),
-		E(device_inside, EACCES), E(do_mknod, KILLED), E(do_chown, KILLED),
+		E(read_outside, EACCES),
+		E(read_passwd, EACCES),
+		E(read_up, EACCES),
+		E(list_outside, EACCES),
+		E(create_outside, EACCES),
+		E(read_through_link, EACCES),
+		E(truncate_readable, EACCES),
+		E(write_readable, EACCES),
+		E(unlink_readable, EACCES),
+		E(rename_out, EACCES),
+		E(link_in, EXDEV),
+		E(device_inside, EACCES),
+		E(do_mknod, KILLED),
+		E(do_chown, KILLED),
 	};
 
 	EXPECT(&server_box, list);
@@ -409,11 +434,13 @@ END_TEST
 START_TEST(test_a_server_runs_nothing_and_changes_nobody)
 {
 	static const struct expectation list[] = {
-		E(do_exec, KILLED), E(do_fork, KILLED), E(do_vfork, KILLED), E(clone_user, KILLED), E(do_clone3, ENOSYS),
-		E(map_executable, EPERM), E(make_executable, EPERM), E(do_memfd, KILLED), E(do_ptrace, KILLED),
-		E(do_vm_read, KILLED), E(do_pidfd_getfd, KILLED), E(kill_outsider, KILLED), E(tgkill_outsider, KILLED),
-		E(do_setuid, KILLED), E(do_setgroups, KILLED), E(make_dumpable, KILLED), E(raise_limit, KILLED),
-		E(do_personality, KILLED), E(fake_input, KILLED),
+		E(do_exec, KILLED),	    E(do_fork, KILLED),	       E(do_vfork, KILLED),
+		E(clone_user, KILLED),	    E(do_clone3, ENOSYS),      E(map_executable, EPERM),
+		E(make_executable, EPERM),  E(do_memfd, KILLED),       E(do_ptrace, KILLED),
+		E(do_vm_read, KILLED),	    E(do_pidfd_getfd, KILLED), E(kill_outsider, KILLED),
+		E(tgkill_outsider, KILLED), E(do_setuid, KILLED),      E(do_setgroups, KILLED),
+		E(make_dumpable, KILLED),   E(raise_limit, KILLED),    E(do_personality, KILLED),
+		E(fake_input, KILLED),
 	};
 
 	EXPECT(&server_box, list);
@@ -423,10 +450,12 @@ END_TEST
 START_TEST(test_a_server_touches_nothing_of_the_kernel)
 {
 	static const struct expectation list[] = {
-		E(do_mount, KILLED), E(do_umount, KILLED), E(do_unshare, KILLED), E(do_unshare_user, KILLED),
-		E(do_setns, KILLED), E(do_chroot, KILLED), E(do_bpf, KILLED), E(do_keyctl, KILLED), E(do_io_uring, KILLED),
-		E(do_perf, KILLED), E(do_userfaultfd, KILLED), E(do_kexec, KILLED), E(do_module, KILLED),
-		E(do_reboot, KILLED), E(do_by_handle, KILLED), E(do_clock, KILLED),
+		E(do_mount, KILLED),	    E(do_umount, KILLED),      E(do_unshare, KILLED),
+		E(do_unshare_user, KILLED), E(do_setns, KILLED),       E(do_chroot, KILLED),
+		E(do_bpf, KILLED),	    E(do_keyctl, KILLED),      E(do_io_uring, KILLED),
+		E(do_perf, KILLED),	    E(do_userfaultfd, KILLED), E(do_kexec, KILLED),
+		E(do_module, KILLED),	    E(do_reboot, KILLED),      E(do_by_handle, KILLED),
+		E(do_clock, KILLED),
 	};
 
 	EXPECT(&server_box, list);
@@ -436,14 +465,18 @@ END_TEST
 START_TEST(test_inet_is_streams_and_datagrams_to_named_ports)
 {
 	uint16_t ports[] = {port, 0};
-	struct hb_sandbox box = {.name = "inet", .syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_INET,
-				 .paths = hb_sandbox_inet_paths, .path_count = hb_sandbox_inet_path_count};
+	struct hb_sandbox box = {.name = "inet",
+				 .syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_INET,
+				 .paths = hb_sandbox_inet_paths,
+				 .path_count = hb_sandbox_inet_path_count};
 	static const struct expectation some[] = {
-		E(inet_socket, DONE), E(inet6_socket, DONE), E(raw_socket, KILLED), E(packet_socket, KILLED),
-		E(netfilter_socket, KILLED), E(netlink_socket, DONE), E(unix_socket, EACCES), E(resolve_localhost, DONE),
-		E(connect_port, EACCES), E(bind_port, EACCES), E(do_exec, KILLED), E(map_executable, EPERM),
+		E(inet_socket, DONE),	  E(inet6_socket, DONE),       E(raw_socket, KILLED),
+		E(packet_socket, KILLED), E(netfilter_socket, KILLED), E(netlink_socket, DONE),
+		E(unix_socket, EACCES),	  E(resolve_localhost, DONE),  E(connect_port, EACCES),
+		E(bind_port, EACCES),	  E(do_exec, KILLED),	       E(map_executable, EPERM),
 	};
-	static const struct expectation connecting[] = {E(connect_port, DONE), E(bind_port, EACCES)};
+	static const struct expectation connecting[] = {E(connect_port, DONE),
+							E(bind_port, EACCES)};
 
 	EXPECT(&box, some);
 	box.tcp_connect = ports;
@@ -456,13 +489,17 @@ END_TEST
 
 START_TEST(test_fork_and_exec_when_declared)
 {
-	static const struct hb_sandbox_path programs[] = {{"/usr", HB_FS_EXEC}, {"/bin", HB_FS_EXEC},
-							  {"/lib", HB_FS_EXEC}, {"/lib64", HB_FS_EXEC | HB_FS_OPTIONAL},
-							  {"/etc/ld.so.cache", HB_FS_READ | HB_FS_OPTIONAL}};
-	struct hb_sandbox box = {.name = "forks", .syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_FORK};
+	static const struct hb_sandbox_path programs[] = {{"/usr", HB_FS_EXEC},
+							  {"/bin", HB_FS_EXEC},
+							  {"/lib", HB_FS_EXEC},
+							  {"/lib64", HB_FS_EXEC | HB_FS_OPTIONAL},
+							  {"/etc/ld.so.cache",
+							   HB_FS_READ | HB_FS_OPTIONAL}};
+	struct hb_sandbox box = {.name = "forks",
+				 .syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_FORK};
 	static const struct expectation forks[] = {
-		E(fork_and_wait, DONE), E(clone_user, KILLED), E(clone_net, KILLED), E(do_exec, KILLED),
-		E(kill_outsider, EPERM), /* outside the Landlock domain */
+		E(fork_and_wait, DONE), E(clone_user, KILLED),	 E(clone_net, KILLED),
+		E(do_exec, KILLED),	E(kill_outsider, EPERM), /* outside the Landlock domain */
 	};
 	static const struct expectation no_file[] = {E(do_exec, EACCES)};
 	static const struct expectation file[] = {E(do_exec, DONE)};
@@ -479,11 +516,13 @@ END_TEST
 START_TEST(test_deny_list_refuses_with_errors)
 {
 	static const struct expectation list[] = {
-		E(do_mount, EPERM), E(do_unshare_user, EPERM), E(clone_user, EPERM), E(clone_net, EPERM),
-		E(do_clone3, ENOSYS), E(do_ptrace, EPERM), E(do_bpf, EPERM), E(do_keyctl, EPERM), E(do_io_uring, EPERM),
-		E(do_perf, EPERM), E(do_module, EPERM), E(do_kexec, EPERM), E(do_vm_read, EPERM), E(do_by_handle, EPERM),
-		E(do_setns, EPERM), E(inet_socket, DONE), E(map_executable, DONE), E(fork_and_wait, DONE), E(do_exec, DONE),
-		E(read_passwd, DONE),
+		E(do_mount, EPERM),   E(do_unshare_user, EPERM), E(clone_user, EPERM),
+		E(clone_net, EPERM),  E(do_clone3, ENOSYS),	 E(do_ptrace, EPERM),
+		E(do_bpf, EPERM),     E(do_keyctl, EPERM),	 E(do_io_uring, EPERM),
+		E(do_perf, EPERM),    E(do_module, EPERM),	 E(do_kexec, EPERM),
+		E(do_vm_read, EPERM), E(do_by_handle, EPERM),	 E(do_setns, EPERM),
+		E(inet_socket, DONE), E(map_executable, DONE),	 E(fork_and_wait, DONE),
+		E(do_exec, DONE),     E(read_passwd, DONE),
 	};
 
 	EXPECT(&deny_box, list);
@@ -492,7 +531,8 @@ END_TEST
 
 /* Runs `check` in a child after the sandbox; it returns true when all is as it should be. */
 static bool
-holds_in(const struct hb_sandbox *box, bool degraded_ok, bool (*check)(const struct hb_sandbox_report *report))
+holds_in(const struct hb_sandbox *box, bool degraded_ok,
+	 bool (*check)(const struct hb_sandbox_report *report))
 {
 	int status;
 	pid_t pid = fork();
@@ -511,15 +551,17 @@ holds_in(const struct hb_sandbox *box, bool degraded_ok, bool (*check)(const str
 static bool
 nothing_left(const struct hb_sandbox_report *r)
 {
-	return r->landlock_abi > 0 && r->seccomp && r->no_new_privs && !r->degraded && r->caps_permitted == 0 &&
-	       r->caps_bounding == 0 && open("inside/foreign", O_RDONLY) < 0 && errno == EACCES;
+	return r->landlock_abi > 0 && r->seccomp && r->no_new_privs && !r->degraded &&
+	       r->caps_permitted == 0 && r->caps_bounding == 0 &&
+	       open("inside/foreign", O_RDONLY) < 0 && errno == EACCES;
 }
 
 static bool
 chown_left(const struct hb_sandbox_report *r)
 {
 	return r->caps_permitted == 1ULL << CAP_CHOWN && r->caps_bounding == 1ULL << CAP_CHOWN &&
-	       fchownat(AT_FDCWD, "inside/file", 5, 5, 0) == 0 && open("inside/foreign", O_RDONLY) < 0;
+	       fchownat(AT_FDCWD, "inside/file", 5, 5, 0) == 0 &&
+	       open("inside/foreign", O_RDONLY) < 0;
 }
 
 START_TEST(test_root_without_capabilities_is_nobody_special)
@@ -566,7 +608,8 @@ START_TEST(test_refuses_a_missing_path_unless_optional)
 	path.access |= HB_FS_OPTIONAL;
 	ck_assert_int_eq(try_in(&box, unix_socket), DONE);
 	path.access = HB_FS_READ;
-	ck_assert_int_eq(hb_sandbox_apply(&box, true, NULL, &err), -1); /* degraded is about the kernel, not about this */
+	ck_assert_int_eq(hb_sandbox_apply(&box, true, NULL, &err),
+			 -1); /* degraded is about the kernel, not about this */
 	ck_assert_ptr_nonnull(strstr(err.message, "absent"));
 }
 END_TEST
@@ -577,7 +620,9 @@ hide_landlock(void)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
 
-	ck_assert_int_eq(seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(landlock_create_ruleset), 0), 0);
+	ck_assert_int_eq(seccomp_rule_add(ctx, SCMP_ACT_ERRNO(ENOSYS),
+					  SCMP_SYS(landlock_create_ruleset), 0),
+			 0);
 	ck_assert_int_eq(seccomp_load(ctx), 0);
 	seccomp_release(ctx);
 }

@@ -1,6 +1,6 @@
 /*
- * A scratch run/ directory and servers in child processes, for the tests of server.c and client.c: both ends are
- * real processes with uids of their own.
+ * A scratch run/ directory and servers in child processes, for the tests of server.c and client.c:
+ * both ends are real processes with uids of their own.
  */
 #ifndef HB_TESTS_SERVING_H
 #define HB_TESTS_SERVING_H
@@ -78,7 +78,8 @@ become(uid_t uid)
 		_exit(99);
 }
 
-/* Run `serve` in a child with uid; it writes 'r' to its descriptor once it listens, then serves until killed. */
+/* Run `serve` in a child with uid; it writes 'r' to its descriptor once it listens, then serves
+ * until killed. */
 static inline void
 serving_start(uid_t uid, void (*serve)(int notes))
 {

@@ -1,6 +1,7 @@
 /*
- * client.c against server.c and against servers that misbehave: what was sent, when nothing was, and when it is sent
- * again. The server takes the place of hermes-fetcher; we are root and so the installer.
+ * client.c against server.c and against servers that misbehave: what was sent, when nothing was,
+ * and when it is sent again. The server takes the place of hermes-fetcher; we are root and so the
+ * installer.
  */
 #include "tests/unit/serving.h"
 
@@ -19,8 +20,7 @@ note(char c)
 		_exit(97);
 }
 
-/* ---- a real server -------------------------------------------------------------------------------- */
-
+/* ---- a real server ---- */
 
 static void
 echo(struct hb_request *req, void *ctx)
@@ -28,7 +28,8 @@ echo(struct hb_request *req, void *ctx)
 	const char *secret = hb_request_header(req, "X-Secret");
 
 	note('e');
-	hb_reply_json(req, 200, json_pack("{s:O, s:s*}", "got", hb_request_json(req), "secret", secret));
+	hb_reply_json(req, 200,
+		      json_pack("{s:O, s:s*}", "got", hb_request_json(req), "secret", secret));
 }
 
 static void
@@ -53,7 +54,8 @@ stream(struct hb_request *req, void *ctx)
 static void
 events(struct hb_request *req, void *ctx)
 {
-	static const char text[] = ": hello\n\nevent: state\ndata: {\"state\":\"approved\"}\n\nevent: x\ndata: {\"n\":2}\n\n";
+	static const char text[] = ": hello\n\nevent: state\ndata: "
+				   "{\"state\":\"approved\"}\n\nevent: x\ndata: {\"n\":2}\n\n";
 
 	hb_reply_start(req, 200, "text/event-stream");
 	hb_reply_write(req, text, sizeof(text) - 1);
@@ -88,7 +90,8 @@ serve(int notes)
 		{HB_GET, "/spaces", root, 0, HB_ROUTE_NOBODY, spaces},
 		{HB_GET, "/silent", root, 0, HB_ROUTE_NOBODY, silent},
 	};
-	struct hb_server_options options = {.routes = routes, .route_count = sizeof(routes) / sizeof(routes[0])};
+	struct hb_server_options options = {.routes = routes,
+					    .route_count = sizeof(routes) / sizeof(routes[0])};
 	struct event_base *base = event_base_new();
 	struct hb_server *server;
 
@@ -100,7 +103,7 @@ serve(int notes)
 	event_base_dispatch(base);
 }
 
-/* ---- a raw one: each connection gets the next script --------------------------------------------------- */
+/* ---- a raw one: each connection gets the next script ---- */
 
 struct script {
 	bool read;            /* wait for the request */
@@ -162,7 +165,7 @@ serve_spy(int notes)
 	}
 }
 
-/* ---- helpers ---------------------------------------------------------------------------------------- */
+/* ---- helpers ---- */
 
 #define OK_ANSWER "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"status\":\"ok\"}"
 
@@ -173,7 +176,11 @@ static json_t *
 call(const char *method, const char *path, const char *body)
 {
 	json_t *json = body != NULL ? json_loads(body, 0, NULL) : NULL, *answer;
-	struct hb_call c = {.server = HB_PEER_FETCHER, .method = method, .path = path, .body = json, .timeout_ms = 3000};
+	struct hb_call c = {.server = HB_PEER_FETCHER,
+			    .method = method,
+			    .path = path,
+			    .body = json,
+			    .timeout_ms = 3000};
 
 	memset(&err, 0, sizeof(err));
 	status = 0;
@@ -198,7 +205,7 @@ raw(const struct script *list)
 	serving_start(FETCHER, serve_raw);
 }
 
-/* ---- tests --------------------------------------------------------------------------------------------- */
+/* ---- tests ---- */
 
 START_TEST(test_call_and_answer)
 {
@@ -208,7 +215,8 @@ START_TEST(test_call_and_answer)
 	answer = call("POST", "/echo", "{\"a\":\"\xc3\xa4\"}");
 	ck_assert_ptr_nonnull(answer);
 	ck_assert_int_eq(status, 200);
-	ck_assert_str_eq(json_string_value(json_object_get(json_object_get(answer, "got"), "a")), "\xc3\xa4");
+	ck_assert_str_eq(json_string_value(json_object_get(json_object_get(answer, "got"), "a")),
+			 "\xc3\xa4");
 	json_decref(answer);
 	answer = call("GET", "/nothing", NULL);
 	ck_assert_int_eq(status, 404);
@@ -237,8 +245,12 @@ END_TEST
 START_TEST(test_extra_header_and_no_line_break_in_it)
 {
 	json_t *body = json_object(), *answer;
-	struct hb_call c = {.server = HB_PEER_FETCHER, .method = "POST", .path = "/echo", .body = body,
-			    .header_name = "X-Secret", .header_value = "hush"};
+	struct hb_call c = {.server = HB_PEER_FETCHER,
+			    .method = "POST",
+			    .path = "/echo",
+			    .body = body,
+			    .header_name = "X-Secret",
+			    .header_value = "hush"};
 
 	serving_start(FETCHER, serve);
 	answer = hb_client_call_sync(&c, &status, &err);
@@ -308,7 +320,10 @@ END_TEST
 START_TEST(test_silence_ends_the_call)
 {
 	json_t *answer;
-	struct hb_call c = {.server = HB_PEER_FETCHER, .method = "GET", .path = "/silent", .timeout_ms = 200};
+	struct hb_call c = {.server = HB_PEER_FETCHER,
+			    .method = "GET",
+			    .path = "/silent",
+			    .timeout_ms = 200};
 
 	serving_start(FETCHER, serve);
 	answer = hb_client_call_sync(&c, &status, &err);
@@ -340,7 +355,7 @@ START_TEST(test_answers_that_are_none)
 }
 END_TEST
 
-/* ---- several calls on one client ---------------------------------------------------------------------- */
+/* ---- several calls on one client ---- */
 
 static struct event_base *base;
 static struct hb_client *client;
@@ -378,8 +393,13 @@ static void
 async(const char *method, const char *path, bool lines)
 {
 	json_t *body = strcmp(method, "POST") == 0 ? json_object() : NULL;
-	struct hb_call c = {.server = HB_PEER_FETCHER, .method = method, .path = path, .body = body,
-			    .on_line = lines ? on_line : NULL, .on_done = on_done, .timeout_ms = 3000};
+	struct hb_call c = {.server = HB_PEER_FETCHER,
+			    .method = method,
+			    .path = path,
+			    .body = body,
+			    .on_line = lines ? on_line : NULL,
+			    .on_done = on_done,
+			    .timeout_ms = 3000};
 
 	if (base == NULL) {
 		base = event_base_new();
@@ -439,15 +459,17 @@ END_TEST
 
 START_TEST(test_connection_is_used_again)
 {
-	static const struct script list[] = {{true, OK_ANSWER, true}, {true, OK_ANSWER, false}, {0}};
+	static const struct script list[] = {{true, OK_ANSWER, true},
+					     {true, OK_ANSWER, false},
+					     {0}};
 
 	raw(list);
 	async("GET", "/", false);
 	ck_assert_int_eq(last_status, 200);
 	ck_assert_int_eq(serving_note(3000), 'c');
 	ck_assert_int_eq(serving_note(3000), 'q');
-	/* The second request comes on the same connection; the server reads it and closes without a word. It may
-	 * have acted on it, so it is not sent again. */
+	/* The second request comes on the same connection; the server reads it and closes without a
+	 * word. It may have acted on it, so it is not sent again. */
 	async("POST", "/", false);
 	ck_assert_int_eq(serving_note(3000), 'Q');
 	ck_assert_int_eq(last_status, 0);
@@ -459,7 +481,9 @@ END_TEST
 
 START_TEST(test_connection_closed_while_idle_is_replaced)
 {
-	static const struct script list[] = {{true, OK_ANSWER, false}, {true, OK_ANSWER, false}, {0}};
+	static const struct script list[] = {{true, OK_ANSWER, false},
+					     {true, OK_ANSWER, false},
+					     {0}};
 
 	raw(list);
 	async("POST", "/", false);
@@ -474,7 +498,8 @@ START_TEST(test_connection_closed_while_idle_is_replaced)
 }
 END_TEST
 
-/* Accepts and reads one request, answers, then closes as soon as the next has arrived, without reading it. */
+/* Accepts and reads one request, answers, then closes as soon as the next has arrived, without
+ * reading it. */
 static void
 serve_unread(int notes)
 {
@@ -487,7 +512,8 @@ serve_unread(int notes)
 	for (int i = 0;; i++) {
 		conn = accept(fd, NULL, NULL);
 		note('c');
-		if (read(conn, text, sizeof(text)) > 0 && write(conn, OK_ANSWER, strlen(OK_ANSWER)) > 0 && i == 0) {
+		if (read(conn, text, sizeof(text)) > 0 &&
+		    write(conn, OK_ANSWER, strlen(OK_ANSWER)) > 0 && i == 0) {
 			pfd.fd = conn;
 			poll(&pfd, 1, -1);
 		}
@@ -499,7 +525,8 @@ serve_unread(int notes)
 static void
 serve_talkative(int notes)
 {
-	static const char poison[] = "HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{\"status\":\"poison\"}";
+	static const char poison[] =
+		"HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{\"status\":\"poison\"}";
 	int fd = raw_listen(), conn;
 	char text[4096];
 
@@ -507,7 +534,8 @@ serve_talkative(int notes)
 	note('r');
 	for (;;) {
 		conn = accept(fd, NULL, NULL);
-		if (read(conn, text, sizeof(text)) <= 0 || write(conn, OK_ANSWER, strlen(OK_ANSWER)) < 0)
+		if (read(conn, text, sizeof(text)) <= 0 ||
+		    write(conn, OK_ANSWER, strlen(OK_ANSWER)) < 0)
 			_exit(96);
 		usleep(50000);
 		if (write(conn, poison, sizeof(poison) - 1) > 0)
@@ -526,7 +554,10 @@ keep_text(int s, const json_t *body, const struct hb_error *e, void *arg)
 
 START_TEST(test_unasked_answer_is_not_taken_for_the_next_one)
 {
-	struct hb_call c = {.server = HB_PEER_FETCHER, .method = "GET", .path = "/", .on_done = keep_text};
+	struct hb_call c = {.server = HB_PEER_FETCHER,
+			    .method = "GET",
+			    .path = "/",
+			    .on_done = keep_text};
 
 	serving_start(FETCHER, serve_talkative);
 	base = event_base_new();
@@ -556,7 +587,10 @@ END_TEST
 
 START_TEST(test_free_drops_calls_under_way)
 {
-	struct hb_call c = {.server = HB_PEER_FETCHER, .method = "GET", .path = "/silent", .on_done = on_done};
+	struct hb_call c = {.server = HB_PEER_FETCHER,
+			    .method = "GET",
+			    .path = "/silent",
+			    .on_done = on_done};
 
 	serving_start(FETCHER, serve);
 	base = event_base_new();

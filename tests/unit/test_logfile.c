@@ -1,4 +1,5 @@
-/* launcher/logfile.c: what comes through the pipe is kept, and never more than two files of limited size. */
+/* launcher/logfile.c: what comes through the pipe is kept, and never more than two files of limited
+ * size. */
 #include <check.h>
 #include <fcntl.h>
 #include <ftw.h>

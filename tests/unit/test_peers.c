@@ -1,4 +1,5 @@
-/* The graph of who may talk to whom, spelled out a second time: a line that is added to it must be added here too. */
+/* The graph of who may talk to whom, spelled out a second time: a line that is added to it must be
+ * added here too. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,8 @@ START_TEST(test_callers_groups_are_nobodys_primary_group)
 		for (int p = 0; p < HB_PEER_COUNT; p++) {
 			ck_assert_uint_ne(hb_peer_callers_gid(server), hb_peer_gid(p));
 			if (p != server && hb_peer_socket(p) != NULL)
-				ck_assert_uint_ne(hb_peer_callers_gid(server), hb_peer_callers_gid(p));
+				ck_assert_uint_ne(hb_peer_callers_gid(server),
+						  hb_peer_callers_gid(p));
 		}
 	}
 }
@@ -47,18 +49,20 @@ START_TEST(test_edges_are_exactly_these)
 	} expected[] = {
 		{HB_PEER_CLIENT, HB_PEER_BIT(HB_PEER_BROKER)},
 		{HB_PEER_CONSOLE, HB_PEER_BIT(HB_PEER_APPROVER)},
-		{HB_PEER_OPERATOR,
-		 HB_PEER_BIT(HB_PEER_BROKER) | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_APPROVER)},
+		{HB_PEER_OPERATOR, HB_PEER_BIT(HB_PEER_BROKER) | HB_PEER_BIT(HB_PEER_ADMIN) |
+					   HB_PEER_BIT(HB_PEER_APPROVER)},
 		{HB_PEER_BROKER, HB_PEER_BIT(HB_PEER_INSTALLER) | HB_PEER_BIT(HB_PEER_DOCKER) |
 					 HB_PEER_BIT(HB_PEER_SSH) | HB_PEER_BIT(HB_PEER_APPROVER)},
 		{HB_PEER_APPROVER, HB_PEER_BIT(HB_PEER_BROKER)},
 		{HB_PEER_INSTALLER, HB_PEER_BIT(HB_PEER_FETCHER)},
 		{HB_PEER_ADMIN, HB_PEER_BIT(HB_PEER_BROKER) | HB_PEER_BIT(HB_PEER_FETCHER) |
-					HB_PEER_BIT(HB_PEER_INSTALLER) | HB_PEER_BIT(HB_PEER_DOCKER) |
-					HB_PEER_BIT(HB_PEER_SSH) | HB_PEER_BIT(HB_PEER_APPROVER)},
+					HB_PEER_BIT(HB_PEER_INSTALLER) |
+					HB_PEER_BIT(HB_PEER_DOCKER) | HB_PEER_BIT(HB_PEER_SSH) |
+					HB_PEER_BIT(HB_PEER_APPROVER)},
 		{HB_PEER_LAUNCHER, HB_PEER_BIT(HB_PEER_BROKER) | HB_PEER_BIT(HB_PEER_FETCHER) |
-					   HB_PEER_BIT(HB_PEER_INSTALLER) | HB_PEER_BIT(HB_PEER_DOCKER) |
-					   HB_PEER_BIT(HB_PEER_SSH) | HB_PEER_BIT(HB_PEER_APPROVER) |
+					   HB_PEER_BIT(HB_PEER_INSTALLER) |
+					   HB_PEER_BIT(HB_PEER_DOCKER) | HB_PEER_BIT(HB_PEER_SSH) |
+					   HB_PEER_BIT(HB_PEER_APPROVER) |
 					   HB_PEER_BIT(HB_PEER_ADMIN)},
 	};
 	unsigned want[HB_PEER_COUNT] = {0};
@@ -71,8 +75,8 @@ START_TEST(test_edges_are_exactly_these)
 			bool wanted = (want[from] & HB_PEER_BIT(to)) != 0;
 
 			edges += wanted;
-			ck_assert_msg(hb_edge_exists(from, to) == wanted, "%s -> %s", hb_peer_name(from),
-				      hb_peer_name(to));
+			ck_assert_msg(hb_edge_exists(from, to) == wanted, "%s -> %s",
+				      hb_peer_name(from), hb_peer_name(to));
 		}
 	}
 	ck_assert_uint_eq(edges, hb_edge_count);
@@ -99,14 +103,16 @@ START_TEST(test_roles_of_a_uid)
 	static const uid_t clients[] = {1000, 0}, console[] = {1000};
 
 	hb_peers_init(BASE);
-	ck_assert_uint_eq(hb_peer_roles(0), HB_PEER_BIT(HB_PEER_INSTALLER) | HB_PEER_BIT(HB_PEER_LAUNCHER) |
+	ck_assert_uint_eq(hb_peer_roles(0), HB_PEER_BIT(HB_PEER_INSTALLER) |
+						    HB_PEER_BIT(HB_PEER_LAUNCHER) |
 						    HB_PEER_BIT(HB_PEER_OPERATOR));
 	ck_assert_uint_eq(hb_peer_roles(BASE + 6), HB_PEER_BIT(HB_PEER_APPROVER));
 	ck_assert_uint_eq(hb_peer_roles(1000), 0);
 	ck_assert_uint_eq(hb_peer_roles((uid_t)-1), 0);
 	hb_peers_allow(HB_PEER_CLIENT, clients, 2);
 	hb_peers_allow(HB_PEER_CONSOLE, console, 1);
-	ck_assert_uint_eq(hb_peer_roles(1000), HB_PEER_BIT(HB_PEER_CLIENT) | HB_PEER_BIT(HB_PEER_CONSOLE));
+	ck_assert_uint_eq(hb_peer_roles(1000),
+			  HB_PEER_BIT(HB_PEER_CLIENT) | HB_PEER_BIT(HB_PEER_CONSOLE));
 	ck_assert(hb_peer_roles(0) & HB_PEER_BIT(HB_PEER_CLIENT));
 	hb_peers_init(BASE); /* forgets them */
 	ck_assert_uint_eq(hb_peer_roles(1000), 0);

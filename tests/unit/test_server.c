@@ -1,6 +1,6 @@
 /*
- * server.c, spoken to byte by byte over real sockets by processes with real uids. The server runs as hermes-fetcher, so
- * root (the installer and the launcher) may call it.
+ * server.c, spoken to byte by byte over real sockets by processes with real uids. The server runs
+ * as hermes-fetcher, so root (the installer and the launcher) may call it.
  */
 #include "tests/unit/serving.h"
 
@@ -29,8 +29,9 @@ note(char c)
 static void
 ok(struct hb_request *req, void *ctx)
 {
-	hb_reply_json(req, 200, json_pack("{s:s, s:i, s:s}", "status", "ok", "uid", (int)hb_request_uid(req), "tail",
-					  hb_request_tail(req)));
+	hb_reply_json(req, 200,
+		      json_pack("{s:s, s:i, s:s}", "status", "ok", "uid", (int)hb_request_uid(req),
+				"tail", hb_request_tail(req)));
 }
 
 static void
@@ -43,7 +44,8 @@ echo(struct hb_request *req, void *ctx)
 static void
 query(struct hb_request *req, void *ctx)
 {
-	const char *a = hb_request_query(req, "a"), *b = hb_request_query(req, "b"), *c = hb_request_query(req, "c");
+	const char *a = hb_request_query(req, "a"), *b = hb_request_query(req, "b"),
+		   *c = hb_request_query(req, "c");
 
 	hb_reply_json(req, 200, json_pack("{s:s*, s:s*, s:s*}", "a", a, "b", b, "c", c));
 }
@@ -260,7 +262,10 @@ START_TEST(test_stranger_is_refused_before_anything_else)
 	ck_assert_int_ge(pid, 0);
 	if (pid == 0) {
 		become(STRANGER);
-		_exit(strstr(exchange("GET /health HTTP/1.1\r\n\r\n"), "\"peer_not_allowed\"") != NULL ? 0 : 1);
+		_exit(strstr(exchange("GET /health HTTP/1.1\r\n\r\n"), "\"peer_not_allowed\"") !=
+				      NULL
+			      ? 0
+			      : 1);
 	}
 	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
 	ck_assert_int_eq(status, 0);
@@ -287,21 +292,25 @@ END_TEST
 
 START_TEST(test_body_is_strict_json)
 {
-	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 9\r\n\r\n{\"a\":[1]}"), "{\"got\":{\"a\":[1]}}");
+	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 9\r\n\r\n{\"a\":[1]}"),
+	       "{\"got\":{\"a\":[1]}}");
 	ck_assert_int_eq(serving_note(2000), 'e');
-	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 13\r\n\r\n{\"a\":1,\"a\":2}"), "\"duplicate_key\"");
+	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 13\r\n\r\n{\"a\":1,\"a\":2}"),
+	       "\"duplicate_key\"");
 	ck_assert_int_eq(serving_note(2000), 'R');
 	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 4\r\n\r\n[1]\n"), " 400 ");
 	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 0\r\n\r\n"), "\"bad_json\"");
 	ck_has(exchange("POST /echo HTTP/1.1\r\n\r\n"), "\"bad_json\"");
 	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\n{\"a\":"), " 400 ");
-	ck_has(exchange("GET /health HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"), "\"unexpected_body\"");
+	ck_has(exchange("GET /health HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"),
+	       "\"unexpected_body\"");
 }
 END_TEST
 
 START_TEST(test_answers_are_ascii)
 {
-	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\n{\"a\":\"\xc3\xa4\"}"), "\\u00E4");
+	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\n{\"a\":\"\xc3\xa4\"}"),
+	       "\\u00E4");
 }
 END_TEST
 
@@ -312,12 +321,18 @@ START_TEST(test_oversized_bodies)
 	ck_has(answer, " 413 ");
 	ck_has(answer, "\"too_large\"");
 	ck_has(answer, "Connection: close\r\n");
-	ck_has(exchange("POST /small HTTP/1.1\r\nContent-Length: 17\r\n\r\n{\"a\":\"123456789\"}"), " 413 ");
-	ck_has(exchange("POST /small HTTP/1.1\r\nContent-Length: 16\r\n\r\n{\"a\":\"12345678\"}"), " 200 ");
-	ck_has(exchange("POST /small HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nc\r\n{\"a\":\"123456\r\n"
-			"5\r\n789\"}\r\n0\r\n\r\n"), " 413 ");
-	ck_has(exchange("POST /small HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"a\":\r\n2\r\n1}\r\n"
-			"0\r\n\r\n"), "{\"got\":{\"a\":1}}");
+	ck_has(exchange("POST /small HTTP/1.1\r\nContent-Length: 17\r\n\r\n{\"a\":\"123456789\"}"),
+	       " 413 ");
+	ck_has(exchange("POST /small HTTP/1.1\r\nContent-Length: 16\r\n\r\n{\"a\":\"12345678\"}"),
+	       " 200 ");
+	ck_has(exchange("POST /small HTTP/1.1\r\nTransfer-Encoding: "
+			"chunked\r\n\r\nc\r\n{\"a\":\"123456\r\n"
+			"5\r\n789\"}\r\n0\r\n\r\n"),
+	       " 413 ");
+	ck_has(exchange("POST /small HTTP/1.1\r\nTransfer-Encoding: "
+			"chunked\r\n\r\n5\r\n{\"a\":\r\n2\r\n1}\r\n"
+			"0\r\n\r\n"),
+	       "{\"got\":{\"a\":1}}");
 }
 END_TEST
 
@@ -346,9 +361,13 @@ START_TEST(test_what_is_not_http_is_answered_in_json)
 
 	ck_has(exchange("hello\r\n\r\n"), "\"bad_request\"");
 	ck_has(exchange("GET http://x/health HTTP/1.1\r\n\r\n"), "\"bad_request\"");
-	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}"), " 400 ");
-	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}"), " 400 ");
-	ck_has(exchange("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX-Late: 1\r\n\r\n"),
+	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}"),
+	       " 400 ");
+	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: "
+			"chunked\r\n\r\n{}"),
+	       " 400 ");
+	ck_has(exchange("POST /echo HTTP/1.1\r\nTransfer-Encoding: "
+			"chunked\r\n\r\n2\r\n{}\r\n0\r\nX-Late: 1\r\n\r\n"),
 	       " 400 ");
 	snprintf(big, sizeof(big), "GET /health HTTP/1.1\r\nX-Big: %032000d\r\n\r\n", 7);
 	ck_has(exchange(big), " 431 ");
@@ -361,7 +380,8 @@ END_TEST
 START_TEST(test_before_stops_and_its_headers_stand_on_every_answer)
 {
 	ck_has(exchange("GET /health HTTP/1.1\r\nX-Stop: 1\r\n\r\n"), " 401 ");
-	ck_has(exchange("POST /echo HTTP/1.1\r\nX-Stop: 1\r\nContent-Length: 2\r\n\r\n{}"), " 401 ");
+	ck_has(exchange("POST /echo HTTP/1.1\r\nX-Stop: 1\r\nContent-Length: 2\r\n\r\n{}"),
+	       " 401 ");
 	ck_assert_int_eq(serving_note(200), 0); /* the handler has not seen it */
 	ck_has(exchange("GET /nothing HTTP/1.1\r\n\r\n"), "X-Before: seen\r\n");
 	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 1\r\n\r\n{"), "X-Before: seen\r\n");
@@ -377,7 +397,8 @@ START_TEST(test_keep_alive_and_pipelining)
 	ck_has(get(fd, "}", 5000), " 200 ");
 	put(fd, "GET /nothing HTTP/1.1\r\n\r\n");
 	ck_has(get(fd, "}", 5000), " 404 ");
-	put(fd, "GET /query?a=1 HTTP/1.1\r\n\r\nGET /query?a=2 HTTP/1.1\r\n\r\nGET /query?a=3 HTTP/1.1\r\n\r\n");
+	put(fd, "GET /query?a=1 HTTP/1.1\r\n\r\nGET /query?a=2 HTTP/1.1\r\n\r\nGET /query?a=3 "
+		"HTTP/1.1\r\n\r\n");
 	answer = get(fd, "\"a\":\"3\"", 5000);
 	ck_has(answer, "\"a\":\"1\"");
 	ck_has(answer, "\"a\":\"2\"");
@@ -412,7 +433,8 @@ START_TEST(test_caller_that_ends_its_side_still_gets_the_answer)
 
 	put(fd, "GET /large HTTP/1.1\r\n\r\n");
 	shutdown(fd, SHUT_WR);
-	usleep(50000); /* more than the socket holds is still to be sent when the server sees our end */
+	usleep(50000); /* more than the socket holds is still to be sent when the server sees our
+			  end */
 	ck_has(get(fd, NULL, 5000), "last\"}");
 	close(fd);
 }
@@ -423,7 +445,8 @@ START_TEST(test_chunked_reply)
 	int fd = dial();
 
 	put(fd, "GET /stream HTTP/1.1\r\n\r\nGET /health HTTP/1.1\r\n\r\n");
-	ck_has(get(fd, "\"status\"", 5000), "8\r\n{\"n\":1}\n\r\n8\r\n{\"n\":2}\n\r\n0\r\n\r\nHTTP/1.1 200");
+	ck_has(get(fd, "\"status\"", 5000),
+	       "8\r\n{\"n\":1}\n\r\n8\r\n{\"n\":2}\n\r\n0\r\n\r\nHTTP/1.1 200");
 	close(fd);
 	fd = dial(); /* HTTP/1.0 knows no chunks */
 	put(fd, "GET /stream HTTP/1.0\r\n\r\n");
