@@ -156,18 +156,36 @@ static bool mode_works(const struct hb_run_spec *spec, enum mode mode, struct hb
 	return pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-static enum mode choose(const struct hb_run_spec *spec)
+/* Only a host that forbids it leads to the next weaker isolation; a mistake in image or configuration must not. */
+static bool is_forbidden(const struct hb_error *why)
+{
+	static const char *const codes[] = {"unshare_failed", "mount_failed", "pivot_failed", "chroot_failed",
+					    "isolation_unavailable"};
+
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+		if (!strcmp(why->code, codes[i]))
+			return true;
+	return false;
+}
+
+static int choose(const struct hb_run_spec *spec, enum mode *out, struct hb_error *err)
 {
 	struct hb_error why;
 	int mode = 0;
 
 	for (; mode < MODE_COUNT; mode++)
-		if (!strcmp(spec->isolation, mode_names[mode]))
-			return (enum mode)mode;
-	for (mode = MODE_NAMESPACES; mode < MODE_DIRECT; mode++)
+		if (!strcmp(spec->isolation, mode_names[mode])) {
+			*out = (enum mode)mode;
+			return 0;
+		}
+	for (mode = MODE_NAMESPACES; mode < MODE_DIRECT; mode++) {
 		if (mode_works(spec, (enum mode)mode, &why))
 			break;
-	return (enum mode)mode;
+		if (!is_forbidden(&why))
+			return hb_fail(err, why.code, "%s", why.message);
+	}
+	*out = (enum mode)mode;
+	return 0;
 }
 
 static int print_modes(const struct hb_run_spec *spec)
@@ -218,11 +236,11 @@ static int become_payload(const struct hb_run_spec *spec, const struct options *
 {
 	struct hb_run_drop drop = {.spec = spec, .parent = parent, .keep_fd = o->status_fd};
 	struct hb_run_program program = {0};
-	enum mode mode = choose(spec);
+	enum mode mode = MODE_DIRECT;
 	bool own_proc;
 	int rc;
 
-	if (enter(spec, mode, &own_proc, err) < 0)
+	if (choose(spec, &mode, err) < 0 || enter(spec, mode, &own_proc, err) < 0)
 		return -1;
 	rc = mode == MODE_DIRECT ? hb_run_program_direct(spec, &program, err)
 				 : hb_run_program_in_root(spec, &program, err);

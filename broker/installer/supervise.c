@@ -128,7 +128,11 @@ static void begin(struct hb_supervisor *s)
 	s->started_at = hb_now();
 	s->probe_due_ms = 0;
 	hb_supervisor_set_phase(s, HB_STARTING);
-	hb_supervisor_send_start(s);
+	if (hb_supervisor_send_start(s, &err) < 0) {
+		s->runner_busy = false;
+		hb_supervisor_give_up(s, &err);
+		return;
+	}
 	hb_supervisor_set_tick(s, FIRST_TICK_MS);
 }
 

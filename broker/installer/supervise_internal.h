@@ -96,7 +96,7 @@ void hb_supervisor_on_tick(struct hb_supervisor *s);
 /* --- supervise_io.c --- */
 int hb_supervisor_fork(struct hb_supervisor *s, struct hb_error *err);
 int hb_supervisor_listen(struct hb_supervisor *s, struct hb_error *err);
-void hb_supervisor_send_start(struct hb_supervisor *s);
+int hb_supervisor_send_start(struct hb_supervisor *s, struct hb_error *err);
 void hb_supervisor_send_stop(struct hb_supervisor *s);
 int hb_supervisor_send_probe(struct hb_supervisor *s, struct hb_error *err);
 void hb_supervisor_close_workers(struct hb_supervisor *s);

@@ -149,17 +149,25 @@ static int send_json(int fd, json_t *packet)
 	return rc;
 }
 
-void hb_supervisor_send_start(struct hb_supervisor *s)
+int hb_supervisor_send_start(struct hb_supervisor *s, struct hb_error *err)
 {
-	json_t *spec = hb_run_spec_to_json(&s->spec);
-	char *marker = hb_asprintf("HERMES_INSTANCE=%s", s->process->host_id);
+	json_t *spec = hb_run_spec_to_json(&s->spec), *packet;
+	char *marker = hb_asprintf("HERMES_INSTANCE=%s", s->process->host_id), *text;
+	int rc = 0;
 
 	/* By this a later runner knows what is ours, where there is no control group. */
 	json_array_append_new(json_object_get(spec, "env"), json_string(marker));
 	free(marker);
-	if (send_json(s->runner_fd, json_pack("{s:s, s:I, s:o, s:I}", "cmd", "start", "run", s->run, "spec", spec,
-					      "stop_timeout_ms", (json_int_t)s->stop_ms)) < 0)
+	packet = json_pack("{s:s, s:I, s:o, s:I}", "cmd", "start", "run", s->run, "spec", spec, "stop_timeout_ms",
+			   (json_int_t)s->stop_ms);
+	text = json_dumps(packet, JSON_COMPACT);
+	json_decref(packet);
+	if (!text || strlen(text) > HB_PACKET_MAX)
+		rc = hb_fail(err, "bad_spec", "command and environment of the image have more than %u bytes", HB_PACKET_MAX);
+	else if (send_packet(s->runner_fd, text, strlen(text)) < 0)
 		worker_lost(s, "runner");
+	free(text);
+	return rc;
 }
 
 void hb_supervisor_send_stop(struct hb_supervisor *s)

@@ -76,6 +76,10 @@ class Start(RuntimeCase):
         answer, _ = self.fails("data_permissions")
         self.assertIn("chmod 0700", answer["error"])
 
+    def test_environment_that_is_too_large(self):
+        answer, _ = self.fails("bad_spec", env={f"V{i}": "x" * 1000 for i in range(250)})
+        self.assertIn("have more than", answer["error"])
+
     def test_h25_health_alone_is_not_enough(self):
         answer, status = self.fails("mcp_failed", "--no-challenge", settings={"start_timeout": 3})
         self.assertIn("without a key", answer["error"])

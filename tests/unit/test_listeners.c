@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -88,6 +89,13 @@ static uid_t nobody_else(void)
 	return uid;
 }
 
+/* A leak checker looks at the test when it ends, and may do so only for root. */
+static void root_again(void)
+{
+	ck_assert_int_eq(seteuid(0), 0);
+	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+}
+
 START_TEST(test_own_sockets)
 {
 	struct hb_listener_report r;
@@ -111,6 +119,7 @@ START_TEST(test_own_sockets)
 	close(fd);
 	ck_assert_int_eq(hb_listeners_check(l, uid, port, 0, &r, NULL), 0);
 	ck_assert(!r.ours && !r.public_found);
+	root_again();
 	hb_listeners_free(l);
 }
 END_TEST
@@ -134,6 +143,7 @@ START_TEST(test_foreign_on_another_address)
 	ck_assert_int_eq(hb_listeners_check(l, uid + 1, port, 0, &r, NULL), 0);
 	ck_assert(r.foreign);
 	close(fd);
+	root_again();
 	hb_listeners_free(l);
 }
 END_TEST
@@ -165,6 +175,7 @@ START_TEST(test_udp_settles)
 	ck_assert_int_eq(hb_listeners_check(l, uid, 1, 100000, &r, NULL), 0);
 	ck_assert(!r.public_found && !r.public_suspected);
 	close(fd);
+	root_again();
 	hb_listeners_free(l);
 }
 END_TEST
