@@ -5,6 +5,9 @@ import secrets
 import signal
 import socket
 import sqlite3
+import ssl
+import subprocess
+import tempfile
 import threading
 import unittest
 
@@ -30,7 +33,7 @@ class Base(unittest.TestCase):
     users = ("111", "222")
     settings = {}
 
-    def make(self, base, token, **settings):
+    def make(self, base, token, start=True, **settings):
         self.token = token
         s = System(settings={"approver.api_base": base, "approver.poll_timeout": "1",
                              "approver.console_approvers": "", **self.settings, **settings},
@@ -38,8 +41,9 @@ class Base(unittest.TestCase):
         self.addCleanup(s.remove)
         self.s = s
         self.set_token(token)
-        s.start("approver")
-        s.start("broker")
+        if start:
+            s.start("approver")
+            s.start("broker")
 
     def set_token(self, token):
         uid = self.s.state.uid("approver")
@@ -281,6 +285,16 @@ class TestWeather(Base):
         wait_for("polling goes on", lambda: len(self.api.calls("getUpdates")) > polls)
         self.assertEqual(self.health()["checks"]["bot_state"], "ok")
 
+    def test_h55_polling_waits_as_told(self):
+        self.api.plan("getUpdates", fail(429, "Too Many Requests", retry_after=3))
+        self.wait_bot("rate_limited")
+        polls = len(self.api.calls("getUpdates"))
+        op = self.s.prepared(user="111")  # other methods are not concerned
+        self.assertEqual(len(self.api.calls("getUpdates")), polls)
+        self.wait_bot("ok")
+        self.api.tap(self.message_of(op), YES, 111)
+        self.s.wait_state(op, "approved")
+
     def test_h55_short_waits_are_kept(self):
         self.api.plan("sendMessage", fail(429, "Too Many Requests", retry_after=1))
         self.api.plan("editMessageReplyMarkup", fail(429, "Too Many Requests", retry_after=1))
@@ -420,6 +434,32 @@ class TestSecret(Base):
             api.plan("sendMessage", fault)
             api.plan("getUpdates", fault)
             self.scan(self.s.prepare(user="111"))
+
+    def test_certificates_are_verified(self):
+        with tempfile.TemporaryDirectory() as d:
+            key, cert = os.path.join(d, "key.pem"), os.path.join(d, "cert.pem")
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                            "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+                            "-keyout", key, "-out", cert], check=True, capture_output=True)
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(cert, key)
+            with open(cert, encoding="ascii") as f:
+                pem = f.read()
+        token = new_token()
+        api = FaultyBotApi([token], tls)
+        self.addCleanup(api.stop)
+        good, other_name = f"https://localhost:{api.server.server_port}", f"https://127.0.0.1:{api.server.server_port}"
+        for base, trusted, state in ((good, True, "ok"), (good, False, "unreachable"), (other_name, True, "unreachable")):
+            self.make(base, token, start=False)
+            if trusted:
+                self.s.state.write("public/ca.pem", pem, 0o644)
+                self.s.state.settings["approver.ca_file"] = self.s.state.file("public/ca.pem")
+                self.s.state.write_config()
+            self.s.start("approver")
+            self.wait_bot(state)
+            self.assertEqual(bool(api.log), state == "ok")  # without trust the token isn't even sent
+            self.s.stop("approver")
+            api.log.clear()
 
     def test_plain_http_only_to_loopback(self):
         for base in ("http://api.telegram.org", "ftp://127.0.0.1/", "http://127.0.0.1.evil.test", "https://u:p@127.0.0.1",
