@@ -26,7 +26,7 @@ static void try_start(struct hb_client_call *call);
 static void
 arm(struct event *timer, int ms)
 {
-	struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+	struct timeval tv = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000L};
 
 	event_add(timer, &tv);
 }
@@ -275,7 +275,7 @@ conn_reuse(struct hb_client *client, enum hb_peer server)
 	struct hb_client_conn *conn;
 	char byte;
 
-	TAILQ_FOREACH(conn, &client->idle, next)
+	for (conn = TAILQ_FIRST(&client->idle); conn != NULL; conn = TAILQ_NEXT(conn, next))
 		if (conn->server == server)
 			break;
 	if (conn == NULL)
@@ -298,16 +298,16 @@ try_start(struct hb_client_call *call)
 	struct hb_client_conn *conn = call->retried ? NULL : conn_reuse(call->client, call->server);
 	int rc = conn != NULL ? 0 : conn_open(call->client, call->server, &conn, &call->failure);
 
-	if (rc < 0) {
-		arm(call->timer, 0);
-		return;
-	}
-	if (rc > 0) {
+	if (rc == 1) {
 		call->waited_ms += CONNECT_RETRY_MS;
 		if (call->waited_ms > call->timeout_ms)
 			hb_fail(&call->failure, "timeout", "%s takes no more connections",
 				hb_peer_name(call->server));
 		arm(call->timer, CONNECT_RETRY_MS);
+		return;
+	}
+	if (conn == NULL) { /* the failure is told from the loop */
+		arm(call->timer, 0);
 		return;
 	}
 	call->conn = conn;
@@ -388,11 +388,13 @@ void
 hb_client_free(struct hb_client *client)
 {
 	struct hb_client_conn *conn;
+	struct hb_client_call *call;
 
 	if (client == NULL)
 		return;
-	while (!TAILQ_EMPTY(&client->calls))
-		hb_client_cancel(TAILQ_FIRST(&client->calls));
+	while ((call = TAILQ_FIRST(&client->calls)) != NULL)
+		hb_client_cancel(call); /* NOLINT(clang-analyzer-unix.Malloc): TAILQ_REMOVE is not
+					   followed */
 	while ((conn = TAILQ_FIRST(&client->idle)) != NULL) {
 		TAILQ_REMOVE(&client->idle, conn, next);
 		conn_free(conn);

@@ -159,7 +159,7 @@ make_room(struct hb_server *s, const struct hb_conn *newest)
 
 	if (s->conn_count < s->conn_max)
 		return;
-	TAILQ_FOREACH(conn, &s->conns, next) {
+	for (conn = TAILQ_FIRST(&s->conns); conn != NULL; conn = TAILQ_NEXT(conn, next)) {
 		if (conn->state == HB_CONN_IDLE && conn != newest) {
 			conn_drop(conn);
 			return;
@@ -354,13 +354,16 @@ hb_server_listen_tcp(struct hb_server *s, const char *host, int port, int *bound
 void
 hb_server_free(struct hb_server *s)
 {
+	struct hb_conn *conn;
+
 	if (s == NULL)
 		return;
 	for (size_t i = 0; i < s->listener_count; i++)
 		evconnlistener_free(s->listeners[i].listener);
 	s->listener_count = 0;
-	while (!TAILQ_EMPTY(&s->conns))
-		conn_drop(TAILQ_FIRST(&s->conns));
+	while ((conn = TAILQ_FIRST(&s->conns)) != NULL)
+		conn_drop(conn); /* NOLINT(clang-analyzer-unix.Malloc): TAILQ_REMOVE is not followed
+				  */
 	event_free(s->retry);
 	free(s);
 }

@@ -192,7 +192,7 @@ strays_signal(const struct supervisor *sup, int number)
 	snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
 	f = fopen(path, "re");
 	while (f != NULL && fscanf(f, "%31s", text) == 1) {
-		pid_t pid = (pid_t)atoi(text);
+		pid_t pid = (pid_t)strtol(text, NULL, 10);
 		bool known = false;
 
 		for (size_t i = 0; i < sup->count; i++)
@@ -239,7 +239,7 @@ stop_step(struct supervisor *sup, bool late)
 		sup->phase = STOPPING_REST;
 		signal_running(sup, SIGTERM, false);
 		strays_signal(sup, SIGTERM);
-		after(sup->deadline, STOP_SECONDS * 1000);
+		after(sup->deadline, STOP_SECONDS * 1000LL);
 		late = false;
 	}
 	if (sup->phase == STOPPING_REST && running(sup, false) == 0 &&
@@ -252,7 +252,7 @@ stop_step(struct supervisor *sup, bool late)
 		hb_log(HB_LOG_WARN, "killing", "msg", "not all processes ended when asked", NULL);
 		signal_running(sup, SIGKILL, false);
 		strays_signal(sup, SIGKILL);
-		after(sup->deadline, KILL_SECONDS * 1000);
+		after(sup->deadline, KILL_SECONDS * 1000LL);
 	} else if (sup->phase == KILLING &&
 		   (late || (running(sup, false) == 0 && strays_signal(sup, SIGKILL) == 0))) {
 		event_base_loopbreak(sup->base);
