@@ -18,7 +18,7 @@
 static int state_load(const char *path, json_t **out, struct hb_error *err)
 {
 	struct hb_buf text = HB_BUF_INIT;
-	json_t *found;
+	json_t *found = NULL;
 
 	if (faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
 		*out = NULL;
@@ -61,7 +61,7 @@ int hb_activation_load(json_t **out, struct hb_error *err)
 
 int hb_desired_get(bool *running, struct hb_error *err)
 {
-	json_t *found;
+	json_t *found = NULL;
 
 	if (state_load(DESIRED_PATH, &found, err) < 0)
 		return -1;

@@ -127,19 +127,28 @@ static int descriptor_read(const json_t *d, const char *what, char hex[HB_HEX256
 	return 0;
 }
 
-/* The highest micro-architecture level of x86-64 that this CPU has (1 elsewhere). */
+/*
+ * The highest micro-architecture level of x86-64 that this CPU has (1 elsewhere), told by the
+ * features that came with each level: compilers differ in whether they know the levels' own names.
+ */
 static int host_level(void)
 {
+	int level = 1;
+
 #if defined(__x86_64__)
 	__builtin_cpu_init();
-	if (__builtin_cpu_supports("x86-64-v4"))
-		return 4;
-	if (__builtin_cpu_supports("x86-64-v3"))
-		return 3;
-	if (__builtin_cpu_supports("x86-64-v2"))
-		return 2;
+	if (__builtin_cpu_supports("ssse3") && __builtin_cpu_supports("sse4.2") &&
+	    __builtin_cpu_supports("popcnt"))
+		level = 2;
+	if (level == 2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+	    __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("fma"))
+		level = 3;
+	if (level == 3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	    __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+	    __builtin_cpu_supports("avx512vl"))
+		level = 4;
 #endif
-	return 1;
+	return level;
 }
 
 /*

@@ -30,7 +30,7 @@ struct hb_job {
 
 struct hb_jobs {
 	struct hb_job *running;
-	STAILQ_HEAD(, hb_job) waiting;
+	STAILQ_HEAD(hb_job_list, hb_job) waiting;
 	size_t waiting_count;
 	unsigned serial; /* of the last worker: a late answer of the supervisor is for nobody */
 	json_t *refused; /* {operation_id, error, code}: never burnt */

@@ -229,7 +229,7 @@ json_t *hb_store_list(const struct hb_store *s, struct hb_error *err)
 		return NULL;
 	(void)hb_store_link(s, "current", current, NULL);
 	(void)hb_store_link(s, "previous", previous, NULL);
-	found = hb_calloc(count + 1, sizeof *found);
+	found = hb_calloc(count + 1, sizeof(json_t *));
 	for (size_t i = 0; i < count; i++) {
 		json_t *marker = hb_store_marker(s, list[i], NULL);
 
@@ -240,7 +240,7 @@ json_t *hb_store_list(const struct hb_store *s, struct hb_error *err)
 				    json_boolean(strcmp(list[i], previous) == 0));
 		found[n++] = marker;
 	}
-	qsort(found, n, sizeof *found, newer_first);
+	qsort(found, n, sizeof(json_t *), newer_first);
 	out = json_array();
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(out, found[i]);

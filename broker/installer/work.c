@@ -253,7 +253,7 @@ out:
 int hb_work_operation(struct hb_work *w, json_t **result, struct hb_error *err)
 {
 	const char *action = hb_json_text(w->request, "action", "");
-	char current[HB_HEX256];
+	char current[HB_HEX256] = "";
 
 	if (recheck(w, current, err) < 0)
 		return -1;

@@ -19,6 +19,8 @@ from scratch_state import ScratchState, UnixConnection  # noqa: E402
 
 BUILD = os.environ["HB_BUILD"]
 PATIENCE = 90  # seconds until a test that hangs is given up; nothing is judged by time
+# Nothing of the test's environment but the settings of a sanitizer, if the programs were built with one.
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", **{k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS")}}
 FINAL = ("succeeded", "failed", "outcome_unknown")
 
 
@@ -149,7 +151,7 @@ class Box:
             log = open(self.state.file(f"log/{name}.log"), "ab")
             command = [*prefix, os.path.join(BUILD, program), "--state", self.state.path, "--ready-fd", str(write)]
             p = subprocess.Popen(command, pass_fds=[write], user=uid, group=uid, extra_groups=[],
-                                 env={"PATH": "/usr/bin:/bin"}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                                 env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             log.close()
             os.close(write)
             ready = os.read(read, 1)

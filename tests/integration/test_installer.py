@@ -569,7 +569,7 @@ class Activation(InstallerTest):
                     return i
             self.fail(f"no {words} after line {start} of\n" + "".join(lines[start:]))
 
-        synced = at(0, "syncfs(")
+        synced = at(at(0, "rename", '"config.json"'), "syncfs(")
         complete = at(synced, "rename", '"COMPLETE"')
         self.assertIn("fsync", lines[complete - 1])
         placed = at(complete, "rename", f'"{release}"')

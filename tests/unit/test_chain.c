@@ -330,6 +330,9 @@ START_TEST(test_h05_choosing_the_platform)
 	       "linux/amd64", HEX_B, HEX_B);
 	choose(index_of(entry(HEX_B, 1, "amd64", NULL), entry(HEX_A, 1, "amd64", NULL), NULL),
 	       "linux/amd64", HEX_C, "platform_mismatch");
+	/* A pin doesn't make an entry runnable. */
+	choose(index_of(entry(HEX_B, 1, "arm64", "v9"), NULL, NULL), "linux/arm64", HEX_B,
+	       "platform_absent");
 	/* Absent: never the first. */
 	choose(index_of(entry(HEX_A, 1, "arm", "v7"), entry(HEX_B, 1, "arm64", NULL), NULL),
 	       "linux/amd64", "", "platform_absent");
