@@ -158,7 +158,8 @@ int hb_mtree_parse(char *line, struct hb_mtree_entry *e, struct hb_error *err)
 	path = strtok_r(line, " ", &save);
 	if (path == NULL || path[0] != '.' || (path[1] != '/' && path[1] != '\0') ||
 	    hb_mtree_unescape(path) < 0)
-		return hb_fail(err, "bad_manifest", "a line of the tree manifest has no valid path");
+		return hb_fail(err, "bad_manifest",
+			       "a line of the tree manifest has no valid path");
 	e->path = path;
 	while ((word = strtok_r(NULL, " ", &save)) != NULL) {
 		equals = strchr(word, '=');

@@ -1,15 +1,16 @@
 /*
- * manifest.mtree: one line an entry, in the syntax of BSD mtree(5), so that other tools (bsdtar, mtree) can read it.
+ * manifest.mtree: one line an entry, in the syntax of BSD mtree(5), so that other tools (bsdtar,
+ * mtree) can read it.
  *
  *     #mtree
  *     . type=dir mode=0755 time=0.000000000
  *     ./bin type=link mode=0777 time=1700000000.000000000 link=usr/bin
  *     ./etc/motd type=file mode=0644 size=27 time=1700000000.000000000 sha256digest=9f86d0...
  *
- * Order: see walk.h. Bytes other than printable ASCII, and those that mean something in mtree(5), are written \ooo.
- * Owners are left out (they differ from host to host, the tree digest must not). Names of one inode carry nlink=N and
- * inode=G, where G counts such groups from 1 in the order in which they are met. Lines end in a newline; the tree digest
- * is the SHA-256 of the whole file.
+ * Order: see walk.h. Bytes other than printable ASCII, and those that mean something in mtree(5),
+ * are written \ooo. Owners are left out (they differ from host to host, the tree digest must not).
+ * Names of one inode carry nlink=N and inode=G, where G counts such groups from 1 in the order in
+ * which they are met. Lines end in a newline; the tree digest is the SHA-256 of the whole file.
  */
 #ifndef HB_INSTALLER_MTREE_H
 #define HB_INSTALLER_MTREE_H
@@ -30,7 +31,7 @@ struct hb_mtree_entry {
 	uint64_t size;    /* files */
 	int64_t mtime;
 	uint32_t mtime_ns;
-	const char *link; /* links */
+	const char *link;       /* links */
 	char sha256[HB_HEX256]; /* files */
 	uint64_t nlink, group;  /* 0: the only name */
 };
@@ -48,7 +49,8 @@ struct hb_mtree_writer;
 struct hb_mtree_writer *hb_mtree_writer_new(int fd);
 int hb_mtree_write(struct hb_mtree_writer *w, const struct hb_mtree_entry *e, struct hb_error *err);
 /* Writes what is left and gives the tree digest. */
-int hb_mtree_writer_finish(struct hb_mtree_writer *w, char tree_digest[HB_HEX256], struct hb_error *err);
+int hb_mtree_writer_finish(struct hb_mtree_writer *w, char tree_digest[HB_HEX256],
+			   struct hb_error *err);
 void hb_mtree_writer_free(struct hb_mtree_writer *w);
 
 /* Reading, a line at a time; the digest covers all that was read. fd is borrowed. */

@@ -46,7 +46,8 @@ static int flush(struct hb_mtree_writer *w, struct hb_error *err)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return hb_fail_errno(err, "io_failed", "the tree manifest cannot be written");
+			return hb_fail_errno(err, "io_failed",
+					     "the tree manifest cannot be written");
 		done += (size_t)n;
 	}
 	hb_buf_clear(&w->buf);
@@ -59,7 +60,8 @@ int hb_mtree_write(struct hb_mtree_writer *w, const struct hb_mtree_entry *e, st
 	return w->buf.len < WRITE_AT ? 0 : flush(w, err);
 }
 
-int hb_mtree_writer_finish(struct hb_mtree_writer *w, char tree_digest[HB_HEX256], struct hb_error *err)
+int hb_mtree_writer_finish(struct hb_mtree_writer *w, char tree_digest[HB_HEX256],
+			   struct hb_error *err)
 {
 	unsigned char sum[32];
 
@@ -111,11 +113,13 @@ static int next_line(struct hb_mtree_reader *r, char **line, struct hb_error *er
 			r->len -= (size_t)(end + 1 - *line);
 			r->at = (size_t)(end + 1 - r->data);
 			if (memchr(*line, '\0', (size_t)(end - *line)) != NULL)
-				return hb_fail(err, "bad_manifest", "the tree manifest holds a NUL byte");
+				return hb_fail(err, "bad_manifest",
+					       "the tree manifest holds a NUL byte");
 			return 1;
 		}
 		if (r->len > HB_MTREE_LINE_MAX)
-			return hb_fail(err, "bad_manifest", "the tree manifest has a line that is too long");
+			return hb_fail(err, "bad_manifest",
+				       "the tree manifest has a line that is too long");
 		if (r->len > 0)
 			memmove(r->data, r->data + r->at, r->len);
 		r->at = 0;
@@ -125,7 +129,8 @@ static int next_line(struct hb_mtree_reader *r, char **line, struct hb_error *er
 		if (n < 0)
 			return hb_fail_errno(err, "io_failed", "the tree manifest cannot be read");
 		if (n == 0 && r->len > 0)
-			return hb_fail(err, "bad_manifest", "the tree manifest ends in the middle of a line");
+			return hb_fail(err, "bad_manifest",
+				       "the tree manifest ends in the middle of a line");
 		if (n == 0)
 			return 0;
 		hb_sha256_update(r->hash, r->data + r->len, (size_t)n);
@@ -135,12 +140,13 @@ static int next_line(struct hb_mtree_reader *r, char **line, struct hb_error *er
 
 int hb_mtree_read(struct hb_mtree_reader *r, struct hb_mtree_entry *e, struct hb_error *err)
 {
-	char *line;
+	char *line = NULL;
 	int rc = next_line(r, &line, err);
 
 	if (r->lines == 0) {
-		if (rc == 0 || (rc > 0 && strcmp(line, "#mtree") != 0))
-			return hb_fail(err, "bad_manifest", "the tree manifest does not begin with #mtree");
+		if (rc == 0 || (line != NULL && strcmp(line, "#mtree") != 0))
+			return hb_fail(err, "bad_manifest",
+				       "the tree manifest does not begin with #mtree");
 		r->lines++;
 		if (rc > 0)
 			rc = next_line(r, &line, err);

@@ -16,10 +16,10 @@
 #define GIB ((uint64_t)1024 * 1024 * 1024)
 
 const struct hb_unpack_limits hb_unpack_default_limits = {
-	.total_bytes = 16 * GIB,    /* six times the largest image known of */
+	.total_bytes = 16 * GIB, /* six times the largest image known of */
 	.file_bytes = 8 * GIB,
-	.entries = 1000000,         /* a large image of this kind has 200,000 */
-	.path_bytes = 4094,         /* what one system call can still name */
+	.entries = 1000000, /* a large image of this kind has 200,000 */
+	.path_bytes = 4094, /* what one system call can still name */
 	.header_bytes = 1024 * 1024,
 };
 
@@ -38,7 +38,8 @@ static int worker_died(struct hb_unpacker *u, struct hb_error *err)
 	if (u->pid > 0 && waitpid(u->pid, &status, 0) == u->pid) {
 		u->pid = -1;
 		if (WIFSIGNALED(status))
-			return hb_fail(err, "worker_died", "the unpack worker was ended by signal %d (%s)",
+			return hb_fail(err, "worker_died",
+				       "the unpack worker was ended by signal %d (%s)",
 				       WTERMSIG(status), strsignal(WTERMSIG(status)));
 		return hb_fail(err, "worker_died", "the unpack worker ended with status %d",
 			       WEXITSTATUS(status));
@@ -64,8 +65,8 @@ static int receive(struct hb_unpacker *u, struct hb_unpack_reply *r, struct hb_e
 	return 0;
 }
 
-int hb_unpack_start(int staging_fd, uid_t uid, gid_t gid, const struct hb_unpack_limits *limits, bool degraded_ok,
-		    struct hb_unpacker **out, struct hb_error *err)
+int hb_unpack_start(int staging_fd, uid_t uid, gid_t gid, const struct hb_unpack_limits *limits,
+		    bool degraded_ok, struct hb_unpacker **out, struct hb_error *err)
 {
 	struct hb_unpack_limits own = *(limits == NULL ? &hb_unpack_default_limits : limits);
 	struct hb_unpack_reply r;
@@ -96,7 +97,8 @@ int hb_unpack_start(int staging_fd, uid_t uid, gid_t gid, const struct hb_unpack
 	return 0;
 }
 
-static int send_request(struct hb_unpacker *u, const struct hb_unpack_request *q, int fd, struct hb_error *err)
+static int send_request(struct hb_unpacker *u, const struct hb_unpack_request *q, int fd,
+			struct hb_error *err)
 {
 	union {
 		char bytes[CMSG_SPACE(sizeof(int))];
@@ -108,7 +110,8 @@ static int send_request(struct hb_unpacker *u, const struct hb_unpack_request *q
 	ssize_t n;
 
 	if (u->failed)
-		return hb_fail(err, "worker_died", "the unpack worker failed before and takes no more work");
+		return hb_fail(err, "worker_died",
+			       "the unpack worker failed before and takes no more work");
 	if (fd >= 0) {
 		m.msg_control = &control;
 		m.msg_controllen = sizeof(control);
@@ -125,7 +128,8 @@ static int send_request(struct hb_unpacker *u, const struct hb_unpack_request *q
 }
 
 int hb_unpack_layer(struct hb_unpacker *u, const struct hb_unpack_layer *layer,
-		    void (*progress)(const struct hb_unpack_progress *p, void *arg), void *arg, struct hb_error *err)
+		    void (*progress)(const struct hb_unpack_progress *p, void *arg), void *arg,
+		    struct hb_error *err)
 {
 	struct hb_unpack_request q = {.kind = HB_UNPACK_LAYER, .layer = *layer};
 	struct hb_unpack_reply r;

@@ -1,9 +1,11 @@
 /*
- * Parent directories of the tree being unpacked: a cache of open ones, and what is known about each.
+ * Parent directories of the tree being unpacked: a cache of open ones, and what is known about
+ * each.
  *
- * Archives list a directory's content together, so that nearly every entry finds its parent open and costs one system
- * call to create. The cache is keyed by the path as the layer writes it; a link in that path is followed once, when
- * the directory is opened, and the cache is dropped whenever a directory or link is removed.
+ * Archives list a directory's content together, so that nearly every entry finds its parent open
+ * and costs one system call to create. The cache is keyed by the path as the layer writes it; a
+ * link in that path is followed once, when the directory is opened, and the cache is dropped
+ * whenever a directory or link is removed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,10 +24,12 @@
 
 int hb_tree_out_of_memory(struct hb_error *err)
 {
-	return hb_fail(err, "limit_exceeded", "the image has more entries than the worker's memory allows");
+	return hb_fail(err, "limit_exceeded",
+		       "the image has more entries than the worker's memory allows");
 }
 
-/* FNV-like, seeded: an image cannot aim at collisions, and one would only keep a file that should be hidden. */
+/* FNV-like, seeded: an image cannot aim at collisions, and one would only keep a file that should
+ * be hidden. */
 static uint64_t hash_bytes(uint64_t h, const char *bytes, size_t len)
 {
 	uint64_t word;
@@ -42,7 +46,8 @@ static uint64_t hash_bytes(uint64_t h, const char *bytes, size_t len)
 
 static uint64_t name_key(const struct hb_tree *t, uint64_t parent_ino, const char *name)
 {
-	uint64_t h = hash_bytes(t->key_seed[0] ^ parent_ino * 0x9e3779b97f4a7c15u, name, strlen(name));
+	uint64_t h =
+		hash_bytes(t->key_seed[0] ^ parent_ino * 0x9e3779b97f4a7c15u, name, strlen(name));
 
 	h = (h ^ t->key_seed[1]) * 0xd6e8feb86659fd93u;
 	h ^= h >> 32;
@@ -61,7 +66,8 @@ bool hb_tree_is_marked(const struct hb_tree *t, uint64_t parent_ino, const char 
 	return hb_table_get(&t->made, name_key(t, parent_ino, name)) != NULL;
 }
 
-int hb_tree_check_depth(struct hb_tree *t, uint64_t parent_ino, const char *name, struct hb_error *err)
+int hb_tree_check_depth(struct hb_tree *t, uint64_t parent_ino, const char *name,
+			struct hb_error *err)
 {
 	const struct hb_dir_meta *parent = hb_table_get(&t->dirs, parent_ino);
 	size_t len = (parent == NULL ? 0 : parent->path_len) + 1 + strlen(name);
@@ -69,12 +75,13 @@ int hb_tree_check_depth(struct hb_tree *t, uint64_t parent_ino, const char *name
 
 	if (len <= t->limits.path_bytes)
 		return 0;
-	return hb_fail(err, "limit_exceeded", "\"%s\" would lie at a path of %zu bytes, the limit is %u",
+	return hb_fail(err, "limit_exceeded",
+		       "\"%s\" would lie at a path of %zu bytes, the limit is %u",
 		       hb_name_show(name, &shown), len, t->limits.path_bytes);
 }
 
-int hb_tree_set_meta(struct hb_tree *t, uint64_t parent_ino, uint64_t ino, size_t name_len, mode_t mode,
-		     struct timespec mtime, struct hb_error *err)
+int hb_tree_set_meta(struct hb_tree *t, uint64_t parent_ino, uint64_t ino, size_t name_len,
+		     mode_t mode, struct timespec mtime, struct hb_error *err)
 {
 	const struct hb_dir_meta *parent = hb_table_get(&t->dirs, parent_ino);
 	size_t len = parent == NULL ? 0 : parent->path_len + 1 + name_len;
@@ -115,10 +122,13 @@ static int open_in_root(struct hb_tree *t, const char *path)
 	fd = openat(t->root_fd, path[0] == '\0' ? "." : path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 #else
 	struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
-			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV};
+			       .resolve =
+				       RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV};
 
-	do { /* EAGAIN: something was renamed meanwhile; only we are here, but the kernel counts globally */
-		fd = (int)syscall(SYS_openat2, t->root_fd, path[0] == '\0' ? "." : path, &how, sizeof(how));
+	do { /* EAGAIN: something was renamed meanwhile; only we are here, but the kernel counts
+		globally */
+		fd = (int)syscall(SYS_openat2, t->root_fd, path[0] == '\0' ? "." : path, &how,
+				  sizeof(how));
 	} while (fd < 0 && errno == EAGAIN);
 #endif
 	return fd;
@@ -132,15 +142,16 @@ static struct hb_dir *cached(struct hb_tree *t, const char *path, size_t len, ui
 		return d;
 	for (size_t i = 0; i < HB_DIR_CACHE; i++) {
 		d = &t->cache[i];
-		if (d->path != NULL && d->hash == hash && d->len == len && memcmp(d->path, path, len) == 0)
+		if (d->path != NULL && d->hash == hash && d->len == len &&
+		    memcmp(d->path, path, len) == 0)
 			return d;
 	}
 	return NULL;
 }
 
 /* Takes fd over. */
-static struct hb_dir *remember(struct hb_tree *t, const char *path, size_t len, uint64_t hash, int fd,
-			       struct hb_error *err)
+static struct hb_dir *remember(struct hb_tree *t, const char *path, size_t len, uint64_t hash,
+			       int fd, struct hb_error *err)
 {
 	struct hb_dir *oldest = &t->cache[0];
 	struct stat st;
@@ -170,12 +181,14 @@ static int refuse_parent(const char *path, struct hb_error *err)
 	switch (errno) {
 	case ENOTDIR:
 	case EEXIST:
-		return hb_fail(err, "unsafe_path", "entries below \"%s\" need a directory there, but it is "
+		return hb_fail(err, "unsafe_path",
+			       "entries below \"%s\" need a directory there, but it is "
 			       "a file or a link that leads to no directory of the image",
 			       hb_name_show(path, &shown));
 	case ELOOP:
 	case EXDEV:
-		return hb_fail(err, "unsafe_path", "the links in \"%s\" lead in a circle or out of the image",
+		return hb_fail(err, "unsafe_path",
+			       "the links in \"%s\" lead in a circle or out of the image",
 			       hb_name_show(path, &shown));
 	case ENAMETOOLONG:
 		return hb_fail(err, "limit_exceeded", "\"%s\" has a component that is too long",
@@ -197,7 +210,8 @@ static int make_implied(struct hb_tree *t, char *path, size_t len, struct hb_err
 	parent = hb_tree_dir(t, path, slash == NULL ? 0 : (size_t)(slash - path), true, err);
 	if (parent == NULL || hb_tree_check_depth(t, parent->ino, name, err) < 0)
 		return -1;
-	if (mkdirat(parent->fd, name, 0700) < 0 || fstatat(parent->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (mkdirat(parent->fd, name, 0700) < 0 ||
+	    fstatat(parent->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return refuse_parent(path, err);
 	if (hb_tree_set_meta(t, parent->ino, st.st_ino, strlen(name), IMPLIED_MODE,
 			     (struct timespec){0}, err) < 0)
@@ -205,7 +219,8 @@ static int make_implied(struct hb_tree *t, char *path, size_t len, struct hb_err
 	return hb_tree_mark(t, parent->ino, name, err);
 }
 
-struct hb_dir *hb_tree_dir(struct hb_tree *t, const char *path, size_t len, bool create, struct hb_error *err)
+struct hb_dir *hb_tree_dir(struct hb_tree *t, const char *path, size_t len, bool create,
+			   struct hb_error *err)
 {
 	uint64_t hash = hash_bytes(t->key_seed[0], path, len);
 	struct hb_dir *d = cached(t, path, len, hash);

@@ -1,4 +1,5 @@
-/* The last pass over the tree: final modes and times of directories, and the manifest, in one walk. */
+/* The last pass over the tree: final modes and times of directories, and the manifest, in one walk.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -29,11 +30,13 @@ static int failed(const char *path, struct hb_error *err)
 {
 	struct hb_shown shown;
 
-	return hb_fail_errno(err, "io_failed", "\"%s\" cannot be finished", hb_name_show(path, &shown));
+	return hb_fail_errno(err, "io_failed", "\"%s\" cannot be finished",
+			     hb_name_show(path, &shown));
 }
 
 /* Times first: giving the mode changes none of them, and nothing below is changed after this. */
-static int finish_directory(struct finish *f, struct hb_walk_entry *e, struct hb_mtree_entry *m, struct hb_error *err)
+static int finish_directory(struct finish *f, struct hb_walk_entry *e, struct hb_mtree_entry *m,
+			    struct hb_error *err)
 {
 	const struct hb_dir_meta *meta = hb_table_get(&f->t->dirs, e->st.st_ino);
 	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}};
@@ -86,29 +89,39 @@ static int file_entry(struct finish *f, const struct stat *st, struct hb_mtree_e
 	return 0;
 }
 
+/* A file or link; target: room for what a link says. */
+static int finish_name(struct finish *f, struct hb_walk_entry *e, struct hb_mtree_entry *m,
+		       char target[PATH_MAX], struct hb_error *err)
+{
+	bool first;
+	ssize_t n;
+
+	if (group_of(f, &e->st, m, &first, err) < 0)
+		return -1;
+	if (!S_ISLNK(e->st.st_mode))
+		return file_entry(f, &e->st, m, first, err);
+	n = readlinkat(e->dirfd, e->name, target, PATH_MAX - 1);
+	if (n < 0)
+		return failed(e->path, err);
+	target[n] = '\0';
+	m->link = target;
+	f->info->links++;
+	return 0;
+}
+
 static int visit(struct hb_walk_entry *e, void *arg, struct hb_error *err)
 {
 	struct finish *f = arg;
 	struct hb_mtree_entry m = {.path = e->path, .mode = e->st.st_mode};
 	char target[PATH_MAX];
-	bool first;
-	ssize_t n;
+	int rc;
 
-	if (S_ISDIR(e->st.st_mode)) {
-		if (finish_directory(f, e, &m, err) < 0)
-			return -1;
-	} else if (group_of(f, &e->st, &m, &first, err) < 0) {
+	if (S_ISDIR(e->st.st_mode))
+		rc = finish_directory(f, e, &m, err);
+	else
+		rc = finish_name(f, e, &m, target, err);
+	if (rc < 0)
 		return -1;
-	} else if (S_ISLNK(e->st.st_mode)) {
-		n = readlinkat(e->dirfd, e->name, target, sizeof(target) - 1);
-		if (n < 0)
-			return failed(e->path, err);
-		target[n] = '\0';
-		m.link = target;
-		f->info->links++;
-	} else if (file_entry(f, &e->st, &m, first, err) < 0) {
-		return -1;
-	}
 	m.mtime = e->st.st_mtim.tv_sec;
 	m.mtime_ns = (uint32_t)e->st.st_mtim.tv_nsec;
 	return hb_mtree_write(f->writer, &m, err);
@@ -130,7 +143,8 @@ int hb_tree_finish(struct hb_tree *t, struct hb_tree_info *info, struct hb_error
 	hb_table_free(&t->made);
 	hb_table_init(&f.groups, sizeof(struct group));
 	root = openat(t->root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	fd = openat(t->staging_fd, MANIFEST, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	fd = openat(t->staging_fd, MANIFEST, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+		    0644);
 	if (root < 0 || fd < 0) {
 		hb_fail_errno(err, "io_failed", MANIFEST " cannot be made");
 		goto out;

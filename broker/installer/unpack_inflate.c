@@ -8,8 +8,8 @@
 
 #include "common/buf.h"
 
-/* 32 MiB: four times what RFC 8878 asks every decoder to support; what `zstd --ultra` makes beyond it would cost more
- * memory than the whole worker is given. */
+/* 32 MiB: four times what RFC 8878 asks every decoder to support; what `zstd --ultra` makes beyond
+ * it would cost more memory than the whole worker is given. */
 #define ZSTD_WINDOW_LOG_MAX 25
 
 enum kind { PLAIN, GZIP, ZSTD };
@@ -46,8 +46,10 @@ struct hb_inflate *hb_inflate_new(const char *media_type, struct hb_error *err)
 	struct hb_inflate *z;
 
 	if (kind < 0) {
-		hb_fail(err, "bad_archive", "layers of type \"%.100s\" are not supported "
-			"(tar, tar+gzip and tar+zstd are)", media_type);
+		hb_fail(err, "bad_archive",
+			"layers of type \"%.100s\" are not supported "
+			"(tar, tar+gzip and tar+zstd are)",
+			media_type);
 		return NULL;
 	}
 	z = hb_calloc(1, sizeof(*z));

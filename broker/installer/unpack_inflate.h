@@ -1,6 +1,7 @@
 /*
- * Decompression of a layer in pieces: none, gzip (RFC 1952, any number of members) or zstd (RFC 8878, any number of
- * frames). ISA-L inflates gzip two to three times as fast as zlib on the same machine.
+ * Decompression of a layer in pieces: none, gzip (RFC 1952, any number of members) or zstd (RFC
+ * 8878, any number of frames). ISA-L inflates gzip two to three times as fast as zlib on the same
+ * machine.
  */
 #ifndef HB_INSTALLER_UNPACK_INFLATE_H
 #define HB_INSTALLER_UNPACK_INFLATE_H
@@ -22,7 +23,8 @@ struct hb_inflate_io {
 	unsigned char *out;
 	size_t out_len; /* room left on return */
 };
-/* Works until the input is used up or the output is full. Code: bad_archive, limit_exceeded (zstd window). */
+/* Works until the input is used up or the output is full. Code: bad_archive, limit_exceeded (zstd
+ * window). */
 int hb_inflate_step(struct hb_inflate *z, struct hb_inflate_io *io, struct hb_error *err);
 /* May the input end here? */
 bool hb_inflate_at_end(const struct hb_inflate *z);

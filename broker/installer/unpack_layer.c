@@ -2,11 +2,11 @@
  * Reading a layer with libarchive and carrying out each entry.
  *
  * What libarchive (3.6 read; later ones behave alike) does not do is done here:
- * - Names. PAX names are converted from UTF-8 to the locale's character set. The worker runs in the C locale, where the
- *   conversion of anything but ASCII fails and the raw bytes are handed out with a warning; that warning is the
- *   only one that is accepted. Header charsets in ustar and GNU headers are not converted at all.
- * - Header sizes. It refuses special headers over 1 MiB, but 32 of them may stand in a row and old GNU sparse maps have no
- *   limit; so the bytes it may take between two entries are counted where they are handed to it.
+ * - Names. PAX names are converted from UTF-8 to the locale's character set. The worker runs in the C
+ *   locale, where the conversion of anything but ASCII fails and the raw bytes are handed out with a
+ *   warning, one of the few that are accepted. Names in ustar and GNU headers are not converted.
+ * - Header sizes. It refuses special headers over 1 MiB, but 32 of them may stand in a row and old GNU
+ *   sparse maps have no limit; so the bytes it takes for one entry's headers are counted.
  * - The end. It stops at the end marker; the stream goes on being hashed and counted to its last byte.
  */
 #include "broker/installer/unpack_layer.h"
@@ -24,6 +24,9 @@
 #define PROGRESS_MS 200
 /* Whole blocks are handed out, so the count of header bytes starts and ends up to a block away. */
 #define HEADER_SLACK (2 * HB_STREAM_BLOCK)
+/* The entry's own header, the one that announces the special header, padding of that and of the
+ * data before. */
+#define OWN_HEADERS ((la_int64_t)2048)
 #define STRIPPED_BITS (S_ISUID | S_ISGID)
 
 struct apply {
@@ -75,7 +78,8 @@ static int report(struct apply *a)
 
 static int header_too_large(struct apply *a)
 {
-	return hb_fail(a->err, "limit_exceeded", "the headers of one entry are larger than %u bytes",
+	return hb_fail(a->err, "limit_exceeded",
+		       "the headers of one entry are larger than %u bytes",
 		       a->limits->header_bytes);
 }
 
@@ -107,7 +111,8 @@ static int archive_failed(struct apply *a)
 	if (why != NULL && strstr(why, "too large") != NULL)
 		return header_too_large(a);
 	if (why != NULL && strstr(why, "overflow") != NULL)
-		return hb_fail(a->err, "limit_exceeded", "an entry is said to have more bytes than can be counted");
+		return hb_fail(a->err, "limit_exceeded",
+			       "an entry is said to have more bytes than can be counted");
 	return hb_fail(a->err, "bad_archive", "the layer's tar archive is damaged: %.200s",
 		       why != NULL ? why : "unknown reason");
 }
@@ -115,8 +120,8 @@ static int archive_failed(struct apply *a)
 /* Only complaints about what is dropped or kept as raw bytes anyway. */
 static bool is_harmless(const char *warning)
 {
-	return warning != NULL &&
-	       (strstr(warning, "can't be converted from") != NULL || strncmp(warning, "Parse error:", 12) == 0);
+	return warning != NULL && (strstr(warning, "can't be converted from") != NULL ||
+				   strncmp(warning, "Parse error:", 12) == 0);
 }
 
 /* 1: an entry; 0: the end marker or end of the stream. */
@@ -131,10 +136,13 @@ static int next_entry(struct apply *a, struct archive_entry **entry)
 	a->in_header = false;
 	if (rc == ARCHIVE_EOF)
 		return 0;
-	if (rc != ARCHIVE_OK && !(rc == ARCHIVE_WARN && is_harmless(archive_error_string(a->archive))))
+	if (rc != ARCHIVE_OK &&
+	    !(rc == ARCHIVE_WARN && is_harmless(archive_error_string(a->archive))))
 		return archive_failed(a);
-	/* Data of the last entry was read to its end, so all that was taken is headers (and one's padding). */
-	if (archive_filter_bytes(a->archive, 0) - before > (la_int64_t)a->limits->header_bytes + 4 * 512)
+	/* Data of the last entry was read to its end, so all that was taken is headers (and one's
+	 * padding). */
+	if (archive_filter_bytes(a->archive, 0) - before >
+	    (la_int64_t)a->limits->header_bytes + OWN_HEADERS)
 		return header_too_large(a);
 	a->layer_entries++;
 	if (++a->totals->entries > a->limits->entries)
@@ -159,7 +167,8 @@ static mode_t mode_of(struct apply *a, struct archive_entry *entry)
 
 static struct timespec mtime_of(struct archive_entry *entry)
 {
-	struct timespec ts = {.tv_sec = archive_entry_mtime(entry), .tv_nsec = archive_entry_mtime_nsec(entry)};
+	struct timespec ts = {.tv_sec = archive_entry_mtime(entry),
+			      .tv_nsec = archive_entry_mtime_nsec(entry)};
 
 	if (ts.tv_nsec < 0 || ts.tv_nsec > 999999999)
 		ts.tv_nsec = 0;
@@ -176,21 +185,25 @@ static int apply_file(struct apply *a, struct archive_entry *entry)
 	if (size < 0 || (uint64_t)size > a->limits->file_bytes) {
 		struct hb_shown shown;
 
-		return hb_fail(a->err, "limit_exceeded", "\"%s\" is said to have %lld bytes, the limit is %llu",
+		return hb_fail(a->err, "limit_exceeded",
+			       "\"%s\" is said to have %lld bytes, the limit is %llu",
 			       hb_name_show(a->name.leaf, &shown), (long long)size,
 			       (unsigned long long)a->limits->file_bytes);
 	}
 	/* Holes take no room in the stream, but work: they count. */
 	a->totals->bytes += (uint64_t)size;
 	if (a->totals->bytes > a->limits->total_bytes)
-		return hb_fail(a->err, "limit_exceeded", "the image's files are larger than %llu bytes",
+		return hb_fail(a->err, "limit_exceeded",
+			       "the image's files are larger than %llu bytes",
 			       (unsigned long long)a->limits->total_bytes);
 	if (hb_tree_file_begin(a->tree, &a->name, mode_of(a, entry), a->err) < 0)
 		return -1;
 	while ((rc = archive_read_data_block(a->archive, &data, &len, &offset)) == ARCHIVE_OK) {
 		if (offset < 0 || offset > size || len > (uint64_t)(size - offset))
-			return hb_fail(a->err, "bad_archive", "an entry has content beyond its size");
-		if (hb_tree_file_write(a->tree, data, len, (uint64_t)offset, a->err) < 0 || report(a) < 0)
+			return hb_fail(a->err, "bad_archive",
+				       "an entry has content beyond its size");
+		if (hb_tree_file_write(a->tree, data, len, (uint64_t)offset, a->err) < 0 ||
+		    report(a) < 0)
 			return -1;
 	}
 	if (rc != ARCHIVE_EOF)
@@ -238,10 +251,12 @@ static int apply_typed(struct apply *a, struct archive_entry *entry)
 		/* Before POSIX, a directory was a file whose name ends in a slash. */
 		__attribute__((fallthrough));
 	case AE_IFDIR:
-		return hb_tree_directory(a->tree, &a->name, mode_of(a, entry), mtime_of(entry), a->err);
+		return hb_tree_directory(a->tree, &a->name, mode_of(a, entry), mtime_of(entry),
+					 a->err);
 	case AE_IFLNK:
 		symlink = archive_entry_symlink(entry);
-		return hb_tree_symlink(a->tree, &a->name, symlink == NULL ? "" : symlink, mtime_of(entry), a->err);
+		return hb_tree_symlink(a->tree, &a->name, symlink == NULL ? "" : symlink,
+				       mtime_of(entry), a->err);
 	case AE_IFCHR:
 	case AE_IFBLK:
 	case AE_IFIFO:
@@ -299,17 +314,22 @@ static int open_archive(struct apply *a)
 	return 0;
 }
 
-int hb_unpack_apply(struct hb_tree *tree, const struct hb_unpack_layer *layer, const struct hb_unpack_limits *limits,
-		    struct hb_unpack_totals *totals, hb_unpack_report report_cb, void *arg, struct hb_error *err)
+int hb_unpack_apply(struct hb_tree *tree, const struct hb_unpack_layer *layer,
+		    const struct hb_unpack_limits *limits, struct hb_unpack_totals *totals,
+		    hb_unpack_report report_cb, void *arg, struct hb_error *err)
 {
 	struct hb_error own = {0}, cause = {0};
-	struct apply a = {.tree = tree, .limits = limits, .totals = totals, .report = report_cb,
-			  .arg = arg, .err = &own};
+	struct apply a = {.tree = tree,
+			  .limits = limits,
+			  .totals = totals,
+			  .report = report_cb,
+			  .arg = arg,
+			  .err = &own};
 	uint64_t blob_done, bytes, files_before = totals->bytes;
 	int rc = -1;
 
-	if (hb_stream_start(layer->blob_fd, layer->size, layer->media_type, limits->total_bytes - totals->bytes,
-			    &a.stream, err) < 0)
+	if (hb_stream_start(layer->blob_fd, layer->size, layer->media_type,
+			    limits->total_bytes - totals->bytes, &a.stream, err) < 0)
 		return -1;
 	hb_tree_begin_layer(tree);
 	if (open_archive(&a) < 0 || apply_all(&a) < 0) {
@@ -321,7 +341,7 @@ int hb_unpack_apply(struct hb_tree *tree, const struct hb_unpack_layer *layer, c
 	}
 	if (hb_stream_end(a.stream, layer->digest, layer->diff_id, &own) < 0)
 		goto out;
-	/* Of stream and files the larger one counts: padding is in the one, holes are in the other. */
+	/* The larger of stream and files counts: padding is in the one, holes are in the other. */
 	hb_stream_progress(a.stream, &blob_done, &bytes);
 	if (files_before + bytes > totals->bytes)
 		totals->bytes = files_before + bytes;

@@ -17,7 +17,8 @@ typedef int (*hb_unpack_report)(const struct hb_unpack_progress *p, void *arg);
 void hb_unpack_layer_prepare(void);
 
 /* totals is added to. report is called a few times a second and ends the work by returning -1. */
-int hb_unpack_apply(struct hb_tree *tree, const struct hb_unpack_layer *layer, const struct hb_unpack_limits *limits,
-		    struct hb_unpack_totals *totals, hb_unpack_report report, void *arg, struct hb_error *err);
+int hb_unpack_apply(struct hb_tree *tree, const struct hb_unpack_layer *layer,
+		    const struct hb_unpack_limits *limits, struct hb_unpack_totals *totals,
+		    hb_unpack_report report, void *arg, struct hb_error *err);
 
 #endif

@@ -20,7 +20,9 @@ const char *hb_name_show(const char *raw, struct hb_shown *out)
 	len = b.len < room ? b.len : room;
 	if (len > 0)
 		memcpy(out->text, b.data, len);
-	strcpy(out->text + len, len < b.len || strlen(raw) > room ? "..." : "");
+	out->text[len] = '\0';
+	if (len < b.len || strnlen(raw, room + 1) > room)
+		memcpy(out->text + len, "...", 4);
 	hb_buf_free(&b);
 	return out->text;
 }
@@ -81,7 +83,8 @@ static int check_length(const char *raw, uint32_t max_bytes, struct hb_error *er
 
 	if (len <= max_bytes && len < PATH_MAX - 1)
 		return 0;
-	return hb_fail(err, "limit_exceeded", "entry \"%s\" has a path of %zu bytes, the limit is %u",
+	return hb_fail(err, "limit_exceeded",
+		       "entry \"%s\" has a path of %zu bytes, the limit is %u",
 		       hb_name_show(raw, &shown), len, max_bytes);
 }
 
@@ -121,7 +124,8 @@ static int classify(const char *raw, struct hb_name *out, struct hb_error *err)
 	} else if (strncmp(out->leaf, WHITEOUT, strlen(WHITEOUT)) == 0) {
 		out->kind = HB_NAME_WHITEOUT;
 		out->leaf += strlen(WHITEOUT);
-		if (out->leaf[0] == '\0' || strcmp(out->leaf, ".") == 0 || strcmp(out->leaf, "..") == 0)
+		if (out->leaf[0] == '\0' || strcmp(out->leaf, ".") == 0 ||
+		    strcmp(out->leaf, "..") == 0)
 			return refuse(raw, "is a whiteout without a name", err);
 	} else {
 		out->kind = HB_NAME_ENTRY;
@@ -150,7 +154,8 @@ int hb_name_parse(const char *raw, uint32_t max_bytes, struct hb_name *out, stru
 	return classify(raw, out, err);
 }
 
-int hb_name_parse_target(const char *raw, uint32_t max_bytes, struct hb_name *out, struct hb_error *err)
+int hb_name_parse_target(const char *raw, uint32_t max_bytes, struct hb_name *out,
+			 struct hb_error *err)
 {
 	if (check_length(raw, max_bytes, err) < 0 || normalise(raw, out, err) < 0)
 		return -1;

@@ -1,8 +1,8 @@
 /*
  * Names in a layer: what one means (an entry, the root, a whiteout) and which are refused.
  *
- * The rules are listed in docs/UNPACK.md. Everything here is about bytes only; where a name leads on disk is decided by
- * unpack_tree.c, which never resolves one outside the root.
+ * The rules are listed in docs/UNPACK.md. Everything here is about bytes only; where a name leads
+ * on disk is decided by unpack_tree.c, which never resolves one outside the root.
  */
 #ifndef HB_INSTALLER_UNPACK_NAME_H
 #define HB_INSTALLER_UNPACK_NAME_H
@@ -33,7 +33,8 @@ struct hb_name {
 int hb_name_parse(const char *raw, uint32_t max_bytes, struct hb_name *out, struct hb_error *err);
 
 /* The target of a hard link is a name too, but absolute ones are taken from the image's root. */
-int hb_name_parse_target(const char *raw, uint32_t max_bytes, struct hb_name *out, struct hb_error *err);
+int hb_name_parse_target(const char *raw, uint32_t max_bytes, struct hb_name *out,
+			 struct hb_error *err);
 
 /* For messages: escaped as in manifest.mtree and cut. */
 struct hb_shown {

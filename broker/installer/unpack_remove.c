@@ -1,9 +1,10 @@
 /*
  * Removal inside the tree: replaced entries, whiteouts and opaque directories.
  *
- * A whiteout or marker hides lower layers only, and may come after entries of its own layer; so with `older_only` names
- * this layer made are kept, and so are the directories on the way to them. Such a directory that only lower layers
- * had described becomes an implied one again, whatever the order of the entries was.
+ * A whiteout or marker hides lower layers only, and may come after entries of its own layer; so
+ * with `older_only` names this layer made are kept, and so are the directories on the way to them.
+ * Such a directory that only lower layers had described becomes an implied one again, whatever the
+ * order of the entries was.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,8 @@ static int failed(const char *name, struct hb_error *err)
 {
 	struct hb_shown shown;
 
-	return hb_fail_errno(err, "io_failed", "\"%s\" cannot be removed", hb_name_show(name, &shown));
+	return hb_fail_errno(err, "io_failed", "\"%s\" cannot be removed",
+			     hb_name_show(name, &shown));
 }
 
 static int visit(struct hb_walk_entry *e, void *arg, struct hb_error *err)
@@ -84,8 +86,8 @@ static int remove_below(struct hb_tree *t, int dirfd, bool older_only, struct hb
 	return hb_walk(dirfd, visit, leave, &r, err);
 }
 
-int hb_tree_remove_name(struct hb_tree *t, int dirfd, uint64_t dir_ino, const char *name, bool older_only,
-			struct hb_error *err)
+int hb_tree_remove_name(struct hb_tree *t, int dirfd, uint64_t dir_ino, const char *name,
+			bool older_only, struct hb_error *err)
 {
 	bool marked = older_only && hb_tree_is_marked(t, dir_ino, name);
 	struct stat st;

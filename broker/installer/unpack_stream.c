@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -112,8 +113,10 @@ static int read_input(struct hb_stream *s, size_t *len, struct hb_error *err)
 		if (n < 0)
 			return hb_fail_errno(err, "io_failed", "the layer's blob cannot be read");
 		if (n == 0)
-			return hb_fail(err, "short_blob", "the layer's blob ends after %llu of %llu bytes",
-				       (unsigned long long)(done + *len), (unsigned long long)s->blob_size);
+			return hb_fail(err, "short_blob",
+				       "the layer's blob ends after %" PRIu64 " of %" PRIu64
+				       " bytes",
+				       done + *len, s->blob_size);
 		*len += (size_t)n;
 	}
 	hb_sha256_update(s->blob_hash, s->input, *len);
@@ -122,7 +125,8 @@ static int read_input(struct hb_stream *s, size_t *len, struct hb_error *err)
 }
 
 /* Fill one block as far as the blob reaches. 1: full or at the end; 0: nothing came, at the end. */
-static int fill(struct hb_stream *s, struct hb_inflate_io *io, unsigned char *out, struct hb_error *err)
+static int fill(struct hb_stream *s, struct hb_inflate_io *io, unsigned char *out,
+		struct hb_error *err)
 {
 	bool more = true;
 	size_t before;
@@ -159,7 +163,8 @@ static int pump(struct hb_stream *s, struct hb_error *err)
 		len = HB_STREAM_BLOCK - io.out_len;
 		s->bytes += len;
 		if (s->bytes > s->max_bytes)
-			return hb_fail(err, "limit_exceeded", "the image is larger than %llu bytes unpacked",
+			return hb_fail(err, "limit_exceeded",
+				       "the image is larger than %llu bytes unpacked",
 				       (unsigned long long)s->max_bytes);
 		publish(s, len);
 	}
@@ -168,7 +173,8 @@ static int pump(struct hb_stream *s, struct hb_error *err)
 	return 0;
 }
 
-/* A damaged stream is most often a damaged blob: hash the rest of it, so that the cause is named and not the symptom. */
+/* A damaged stream is most often a damaged blob: hash the rest of it, so that the cause is named
+ * and not the symptom. */
 static void blame_blob(struct hb_stream *s)
 {
 	size_t len;
@@ -232,7 +238,8 @@ static int start_threads(struct hb_stream *s, struct hb_error *err)
 	if (rc == 0)
 		return 0;
 	s->joined = true;
-	return hb_fail(err, "io_failed", "threads for unpacking cannot be started: %s", strerror(rc));
+	return hb_fail(err, "io_failed", "threads for unpacking cannot be started: %s",
+		       strerror(rc));
 }
 
 int hb_stream_start(int blob_fd, uint64_t blob_size, const char *media_type, uint64_t max_bytes,
@@ -308,7 +315,8 @@ static int check_size(struct hb_stream *s, struct hb_error *err)
 	if (fstat(s->fd, &st) < 0)
 		return hb_fail_errno(err, "io_failed", "the layer's blob cannot be examined");
 	if (S_ISREG(st.st_mode) && (uint64_t)st.st_size != s->blob_size)
-		return hb_fail(err, "digest_mismatch", "the layer's blob has %lld bytes instead of %llu",
+		return hb_fail(err, "digest_mismatch",
+			       "the layer's blob has %lld bytes instead of %llu",
 			       (long long)st.st_size, (unsigned long long)s->blob_size);
 	return 0;
 }

@@ -14,7 +14,8 @@ static uint64_t key_of(const struct hb_table *t, size_t slot)
 	return key;
 }
 
-/* Inode numbers come in runs, so the bits are mixed before the low ones are used (a 64-bit finaliser). */
+/* Inode numbers come in runs, so the bits are mixed before the low ones are used (a 64-bit
+ * finaliser). */
 static size_t home(const struct hb_table *t, uint64_t key)
 {
 	key ^= key >> 32;
@@ -62,7 +63,8 @@ void *hb_table_get(const struct hb_table *t, uint64_t key)
 
 static bool grow(struct hb_table *t)
 {
-	struct hb_table bigger = {.record = t->record, .count = t->count,
+	struct hb_table bigger = {.record = t->record,
+				  .count = t->count,
 				  .cap = t->cap == 0 ? FIRST_CAP : t->cap * 2};
 	uint64_t key;
 
@@ -72,8 +74,8 @@ static bool grow(struct hb_table *t)
 	for (size_t i = 0; i < t->cap; i++) {
 		key = key_of(t, i);
 		if (key != 0)
-			memcpy(bigger.slots + find(&bigger, key) * t->record, t->slots + i * t->record,
-			       t->record);
+			memcpy(bigger.slots + find(&bigger, key) * t->record,
+			       t->slots + i * t->record, t->record);
 	}
 	free(t->slots);
 	*t = bigger;

@@ -17,7 +17,8 @@
 #define ROOTFS "rootfs"
 #define LINK_TEMP "link.tmp" /* in the staging directory, where no layer can name it */
 
-int hb_tree_new(int staging_fd, const struct hb_unpack_limits *limits, struct hb_tree **out, struct hb_error *err)
+int hb_tree_new(int staging_fd, const struct hb_unpack_limits *limits, struct hb_tree **out,
+		struct hb_error *err)
 {
 	struct hb_tree *t = hb_calloc(1, sizeof(*t));
 	struct stat st;
@@ -31,7 +32,8 @@ int hb_tree_new(int staging_fd, const struct hb_unpack_limits *limits, struct hb
 	t->file_hash = hb_sha256_new();
 	if (getrandom(t->key_seed, sizeof(t->key_seed), 0) != sizeof(t->key_seed) ||
 	    mkdirat(staging_fd, ROOTFS, 0700) < 0) {
-		hb_fail_errno(err, "io_failed", "the directory " ROOTFS " cannot be made in the staging directory");
+		hb_fail_errno(err, "io_failed",
+			      "the directory " ROOTFS " cannot be made in the staging directory");
 		goto out;
 	}
 	t->root_fd = openat(staging_fd, ROOTFS, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -73,7 +75,8 @@ static int failed(const char *what, const struct hb_name *name, struct hb_error 
 	struct hb_shown shown;
 
 	if (errno == ENAMETOOLONG)
-		return hb_fail(err, "limit_exceeded", "the name \"%s\" is too long for the file system",
+		return hb_fail(err, "limit_exceeded",
+			       "the name \"%s\" is too long for the file system",
 			       hb_name_show(name->leaf, &shown));
 	return hb_fail_errno(err, "io_failed", "%s \"%s\" cannot be made", what,
 			     hb_name_show(name->leaf, &shown));
@@ -87,13 +90,14 @@ static struct hb_dir *parent_of(struct hb_tree *t, const struct hb_name *name, s
 	return d != NULL && hb_tree_check_depth(t, d->ino, name->leaf, err) == 0 ? d : NULL;
 }
 
-static int remove_old(struct hb_tree *t, struct hb_dir *d, const struct hb_name *name, struct hb_error *err)
+static int remove_old(struct hb_tree *t, struct hb_dir *d, const struct hb_name *name,
+		      struct hb_error *err)
 {
 	return hb_tree_remove_name(t, d->fd, d->ino, name->leaf, false, err);
 }
 
-static int directory_meta(struct hb_tree *t, struct hb_dir *d, const struct hb_name *name, mode_t mode,
-			  struct timespec mtime, struct hb_error *err)
+static int directory_meta(struct hb_tree *t, struct hb_dir *d, const struct hb_name *name,
+			  mode_t mode, struct timespec mtime, struct hb_error *err)
 {
 	struct stat st;
 
@@ -113,8 +117,8 @@ static int root_meta(struct hb_tree *t, mode_t mode, struct timespec mtime, stru
 	return hb_tree_set_meta(t, 0, st.st_ino, 0, mode, mtime, err);
 }
 
-int hb_tree_directory(struct hb_tree *t, const struct hb_name *name, mode_t mode, struct timespec mtime,
-		      struct hb_error *err)
+int hb_tree_directory(struct hb_tree *t, const struct hb_name *name, mode_t mode,
+		      struct timespec mtime, struct hb_error *err)
 {
 	struct hb_dir *d;
 	struct stat st;
@@ -137,8 +141,8 @@ int hb_tree_directory(struct hb_tree *t, const struct hb_name *name, mode_t mode
 	return directory_meta(t, d, name, mode, mtime, err);
 }
 
-int hb_tree_symlink(struct hb_tree *t, const struct hb_name *name, const char *target, struct timespec mtime,
-		    struct hb_error *err)
+int hb_tree_symlink(struct hb_tree *t, const struct hb_name *name, const char *target,
+		    struct timespec mtime, struct hb_error *err)
 {
 	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, mtime};
 	struct hb_dir *d = parent_of(t, name, err);
@@ -150,7 +154,8 @@ int hb_tree_symlink(struct hb_tree *t, const struct hb_name *name, const char *t
 	if (target[0] == '\0' || strlen(target) > t->limits.path_bytes)
 		return hb_fail(err, target[0] == '\0' ? "bad_archive" : "limit_exceeded",
 			       "the link \"%s\" has a target of %zu bytes, allowed are 1 to %u",
-			       hb_name_show(name->leaf, &shown), strlen(target), t->limits.path_bytes);
+			       hb_name_show(name->leaf, &shown), strlen(target),
+			       t->limits.path_bytes);
 	rc = symlinkat(target, d->fd, name->leaf);
 	if (rc < 0 && errno == EEXIST) {
 		if (remove_old(t, d, name, err) < 0)
@@ -162,7 +167,8 @@ int hb_tree_symlink(struct hb_tree *t, const struct hb_name *name, const char *t
 	return hb_tree_mark(t, d->ino, name->leaf, err);
 }
 
-/* The old entry may be the target itself or a directory that holds it: link first, then remove, then move into place. */
+/* The old entry may be the target itself or a directory that holds it: link first, then remove,
+ * then move into place. */
 static int replace_by_link(struct hb_tree *t, int target_dir, const char *target, struct hb_dir *d,
 			   const struct hb_name *name, struct hb_error *err)
 {
@@ -175,15 +181,16 @@ static int replace_by_link(struct hb_tree *t, int target_dir, const char *target
 	return 0;
 }
 
-static int link_to(struct hb_tree *t, int target_dir, const struct hb_name *name, const struct hb_name *target,
-		   struct hb_error *err)
+static int link_to(struct hb_tree *t, int target_dir, const struct hb_name *name,
+		   const struct hb_name *target, struct hb_error *err)
 {
 	struct hb_dir *d = parent_of(t, name, err);
 	struct hb_shown shown;
 
 	if (d == NULL)
 		return -1;
-	/* Without AT_SYMLINK_FOLLOW: a link as target is linked itself. Nothing is changed on the inode. */
+	/* Without AT_SYMLINK_FOLLOW: a link as target is linked itself. Nothing is changed on the
+	 * inode. */
 	if (linkat(target_dir, target->leaf, d->fd, name->leaf, 0) == 0)
 		return hb_tree_mark(t, d->ino, name->leaf, err);
 	switch (errno) {
@@ -193,7 +200,8 @@ static int link_to(struct hb_tree *t, int target_dir, const struct hb_name *name
 		return hb_tree_mark(t, d->ino, name->leaf, err);
 	case EPERM:
 	case ENOENT:
-		return hb_fail(err, "bad_archive", "the hard link \"%s\" has a target that is %s the image",
+		return hb_fail(err, "bad_archive",
+			       "the hard link \"%s\" has a target that is %s the image",
 			       hb_name_show(name->leaf, &shown),
 			       errno == EPERM ? "a directory of" : "not in");
 	default:
@@ -216,8 +224,10 @@ int hb_tree_hardlink(struct hb_tree *t, const struct hb_name *name, const struct
 		return -1;
 	}
 	/* Checked before anything is replaced. */
-	if (d == NULL || fstatat(d->fd, target->leaf, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode))
-		return hb_fail(err, "bad_archive", "the hard link \"%s\" has a target that is no file of the image",
+	if (d == NULL || fstatat(d->fd, target->leaf, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    S_ISDIR(st.st_mode))
+		return hb_fail(err, "bad_archive",
+			       "the hard link \"%s\" has a target that is no file of the image",
 			       hb_name_show(name->leaf, &shown));
 	target_dir = fcntl(d->fd, F_DUPFD_CLOEXEC, 3);
 	if (target_dir < 0)
@@ -227,7 +237,8 @@ int hb_tree_hardlink(struct hb_tree *t, const struct hb_name *name, const struct
 	return rc;
 }
 
-int hb_tree_file_begin(struct hb_tree *t, const struct hb_name *name, mode_t mode, struct hb_error *err)
+int hb_tree_file_begin(struct hb_tree *t, const struct hb_name *name, mode_t mode,
+		       struct hb_error *err)
 {
 	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
 	struct hb_dir *d = parent_of(t, name, err);
@@ -261,14 +272,16 @@ static void hash_zeros(struct hb_tree *t, uint64_t upto)
 	}
 }
 
-int hb_tree_file_write(struct hb_tree *t, const void *data, size_t len, uint64_t offset, struct hb_error *err)
+int hb_tree_file_write(struct hb_tree *t, const void *data, size_t len, uint64_t offset,
+		       struct hb_error *err)
 {
 	const unsigned char *bytes = data;
 	size_t done = 0;
 	ssize_t n;
 
 	if (offset < t->file_at || offset + len < offset || offset + len > t->limits.file_bytes)
-		return hb_fail(err, "bad_archive", "the content of \"%s\" overlaps itself or is too large",
+		return hb_fail(err, "bad_archive",
+			       "the content of \"%s\" overlaps itself or is too large",
 			       t->file_name.text);
 	hash_zeros(t, offset);
 	while (done < len) {
@@ -276,7 +289,8 @@ int hb_tree_file_write(struct hb_tree *t, const void *data, size_t len, uint64_t
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return hb_fail_errno(err, "io_failed", "\"%s\" cannot be written", t->file_name.text);
+			return hb_fail_errno(err, "io_failed", "\"%s\" cannot be written",
+					     t->file_name.text);
 		done += (size_t)n;
 	}
 	hb_sha256_update(t->file_hash, bytes, len);
@@ -296,10 +310,12 @@ int hb_tree_file_end(struct hb_tree *t, uint64_t size, struct timespec mtime, st
 	if (size > t->file_at) {
 		hash_zeros(t, size);
 		if (ftruncate(t->file_fd, (off_t)size) < 0)
-			return hb_fail_errno(err, "io_failed", "\"%s\" cannot be extended", t->file_name.text);
+			return hb_fail_errno(err, "io_failed", "\"%s\" cannot be extended",
+					     t->file_name.text);
 	}
 	if (futimens(t->file_fd, times) < 0 || fstat(t->file_fd, &st) < 0)
-		return hb_fail_errno(err, "io_failed", "\"%s\" cannot be finished", t->file_name.text);
+		return hb_fail_errno(err, "io_failed", "\"%s\" cannot be finished",
+				     t->file_name.text);
 	hb_close(&t->file_fd);
 	if (size == 0)
 		return 0;
@@ -311,7 +327,8 @@ int hb_tree_file_end(struct hb_tree *t, uint64_t size, struct timespec mtime, st
 }
 
 /* With no parent there is nothing to remove: not an error. */
-static int existing(struct hb_tree *t, const struct hb_name *name, struct hb_dir **d, struct hb_error *err)
+static int existing(struct hb_tree *t, const struct hb_name *name, struct hb_dir **d,
+		    struct hb_error *err)
 {
 	struct hb_error why = {0};
 

@@ -1,8 +1,10 @@
 /*
- * Verification: the manifest and the tree are walked side by side, in the one order both have (walk.h).
+ * Verification: the manifest and the tree are walked side by side, in the one order both have
+ * (walk.h).
  *
- * What only one of them has shows at once, and nothing of either is held in memory but the current line. The walk compares
- * what lstat tells; contents are read and hashed by two threads fed through a short queue of open descriptors.
+ * What only one of them has shows at once, and nothing of either is held in memory but the current
+ * line. The walk compares what lstat tells; contents are read and hashed by two threads fed through
+ * a short queue of open descriptors.
  */
 #include "broker/installer/verify.h"
 
@@ -41,7 +43,8 @@ struct verify {
 	uint64_t visited;
 };
 
-static void differ(struct verify *v, const char *path, const char *what, const char *expected, const char *found)
+static void differ(struct verify *v, const char *path, const char *what, const char *expected,
+		   const char *found)
 {
 	hb_verify_difference(v->hash, path, what, expected, found);
 }
@@ -56,7 +59,10 @@ static int next_line(struct verify *v, struct hb_error *err)
 
 static const char *type_name(mode_t mode)
 {
-	return S_ISDIR(mode) ? "directory" : S_ISLNK(mode) ? "link" : S_ISREG(mode) ? "file" : "special file";
+	return S_ISDIR(mode)   ? "directory"
+	       : S_ISLNK(mode) ? "link"
+	       : S_ISREG(mode) ? "file"
+			       : "special file";
 }
 
 static void compare_text(struct verify *v, const char *what, const char *want, const char *found)
@@ -88,7 +94,8 @@ static void compare_time(struct verify *v, const struct stat *st)
 	char a[48], b[48];
 
 	snprintf(a, sizeof(a), "%lld.%09u", (long long)v->want.mtime, (unsigned)v->want.mtime_ns);
-	snprintf(b, sizeof(b), "%lld.%09u", (long long)st->st_mtim.tv_sec, (unsigned)st->st_mtim.tv_nsec);
+	snprintf(b, sizeof(b), "%lld.%09u", (long long)st->st_mtim.tv_sec,
+		 (unsigned)st->st_mtim.tv_nsec);
 	compare_text(v, "time", a, b);
 }
 
@@ -202,7 +209,8 @@ static int compare_trees(struct verify *v, int root, struct hb_error *err)
 
 static int open_both(int release_fd, int *root, int *manifest, struct hb_error *err)
 {
-	*root = hb_fs_open_beneath(release_fd, "rootfs", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0, err);
+	*root = hb_fs_open_beneath(release_fd, "rootfs", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0,
+				   err);
 	if (*root < 0)
 		return -1;
 	*manifest = hb_fs_open_beneath(release_fd, "manifest.mtree", O_RDONLY | O_CLOEXEC, 0, err);
@@ -219,13 +227,15 @@ int hb_tree_verify(int release_fd, const char *expected_tree_digest, uid_t owner
 
 	hb_table_init(&v.by_group, sizeof(struct pairing));
 	hb_table_init(&v.by_inode, sizeof(struct pairing));
-	if (open_both(release_fd, &root, &manifest, err) < 0 || hb_verify_hash_start(&v.hash, err) < 0)
+	if (open_both(release_fd, &root, &manifest, err) < 0 ||
+	    hb_verify_hash_start(&v.hash, err) < 0)
 		goto out;
 	v.reader = hb_mtree_reader_new(manifest);
 	if (compare_trees(&v, root, err) < 0)
 		goto out;
 	hb_mtree_reader_digest(v.reader, result.tree_digest);
-	if (expected_tree_digest[0] != '\0' && strcmp(expected_tree_digest, result.tree_digest) != 0)
+	if (expected_tree_digest[0] != '\0' &&
+	    strcmp(expected_tree_digest, result.tree_digest) != 0)
 		differ(&v, "manifest.mtree", "digest", expected_tree_digest, result.tree_digest);
 	rc = hb_verify_hash_end(v.hash, err);
 	hb_verify_hash_progress(v.hash, &result.files, &result.bytes);

@@ -62,9 +62,10 @@ static void free_difference(struct difference *d)
 	free(d->found);
 }
 
-/* The threads finish in any order; keeping the lowest paths makes the report the same every time. */
-void hb_verify_difference(struct hb_verify_hash *h, const char *path, const char *what, const char *expected,
-			  const char *found)
+/* The threads finish in any order; keeping the lowest paths makes the report the same every time.
+ */
+void hb_verify_difference(struct hb_verify_hash *h, const char *path, const char *what,
+			  const char *expected, const char *found)
 {
 	size_t at;
 
@@ -77,8 +78,8 @@ void hb_verify_difference(struct hb_verify_hash *h, const char *path, const char
 			free_difference(&h->first[--h->shown]);
 		memmove(&h->first[at + 1], &h->first[at], (h->shown - at) * sizeof(h->first[0]));
 		h->shown++;
-		h->first[at] = (struct difference){hb_strdup(path), hb_strdup(what), escaped(expected),
-						   escaped(found)};
+		h->first[at] = (struct difference){hb_strdup(path), hb_strdup(what),
+						   escaped(expected), escaped(found)};
 	}
 	pthread_mutex_unlock(&h->lock);
 }
@@ -90,16 +91,17 @@ uint64_t hb_verify_differences(struct hb_verify_hash *h, json_t **list)
 	*list = json_array();
 	for (size_t i = 0; i < h->shown; i++) {
 		path = escaped(h->first[i].path);
-		json_array_append_new(*list, json_pack("{s:s, s:s, s:s, s:s}", "path", path,
-						       "what", h->first[i].what, "expected",
-						       h->first[i].expected, "found", h->first[i].found));
+		json_array_append_new(*list,
+				      json_pack("{s:s, s:s, s:s, s:s}", "path", path, "what",
+						h->first[i].what, "expected", h->first[i].expected,
+						"found", h->first[i].found));
 		free(path);
 	}
 	return h->differences;
 }
 
-static int hash_file(const struct job *j, struct hb_sha256 *hash, unsigned char *buffer, char hex[HB_HEX256],
-		     struct hb_error *err)
+static int hash_file(const struct job *j, struct hb_sha256 *hash, unsigned char *buffer,
+		     char hex[HB_HEX256], struct hb_error *err)
 {
 	unsigned char sum[32];
 	uint64_t done = 0;
@@ -186,14 +188,16 @@ int hb_verify_hash_start(struct hb_verify_hash **out, struct hb_error *err)
 		rc = pthread_create(&h->threads[h->started], NULL, thread_main, h);
 		if (rc != 0) {
 			hb_verify_hash_free(h);
-			return hb_fail(err, "io_failed", "threads for verifying cannot be started: %s", strerror(rc));
+			return hb_fail(err, "io_failed",
+				       "threads for verifying cannot be started: %s", strerror(rc));
 		}
 	}
 	*out = h;
 	return 0;
 }
 
-void hb_verify_hash_add(struct hb_verify_hash *h, int fd, const char *path, uint64_t size, const char sha256[HB_HEX256])
+void hb_verify_hash_add(struct hb_verify_hash *h, int fd, const char *path, uint64_t size,
+			const char sha256[HB_HEX256])
 {
 	struct job j = {.fd = fd, .path = hb_strdup(path), .size = size};
 

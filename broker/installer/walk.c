@@ -1,8 +1,9 @@
 /*
  * The walk, iterative: one frame a level, each with the sorted names of its directory.
  *
- * A path may have two thousand components while a process has a thousand descriptors, so only the innermost levels keep
- * theirs; an outer one is opened again through ".." on the way back and must be the same inode.
+ * A path may have two thousand components while a process has a thousand descriptors, so only the
+ * innermost levels keep theirs; an outer one is opened again through ".." on the way back and must
+ * be the same inode.
  */
 #include "broker/installer/walk.h"
 
@@ -122,10 +123,11 @@ static int reopen(struct walk *w, struct frame *outer, int inner_fd, struct hb_e
 		return 0;
 	outer->fd = openat(inner_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (outer->fd < 0 || fstat(outer->fd, &st) < 0)
-		return hb_fail_errno(err, "io_failed", "directory above %s cannot be opened", w->path.data);
+		return hb_fail_errno(err, "io_failed", "directory above %s cannot be opened",
+				     w->path.data);
 	if (st.st_dev != outer->st.st_dev || st.st_ino != outer->st.st_ino)
-		return hb_fail(err, "tree_changed", "directory above %s was moved while it was read",
-			       w->path.data);
+		return hb_fail(err, "tree_changed",
+			       "directory above %s was moved while it was read", w->path.data);
 	return 0;
 }
 

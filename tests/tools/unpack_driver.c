@@ -1,12 +1,13 @@
 /*
- * Drives the unpack worker and the verifier for tests and measurements; one JSON object in, one JSON object out.
+ * Drives the unpack worker and the verifier for tests and measurements; one JSON object in, one
+ * JSON object out.
  *
- *   unpack_driver unpack PLAN    PLAN is a file: {"staging": DIR, "uid": N, "limits": {name: n}, "wait": bool,
- *                                "layers": [{"path", "digest", "diff_id", "size", "media_type"}]}
- *   unpack_driver verify DIR OWNER [TREE_DIGEST]
+ *   unpack_driver unpack PLAN    PLAN is a file: {"staging": DIR, "uid": N, "limits": {name: n},
+ * "wait": bool, "layers": [{"path", "digest", "diff_id", "size", "media_type"}]} unpack_driver
+ * verify DIR OWNER [TREE_DIGEST]
  *
- * With "wait" it prints "ready PID" (of the worker) and reads a line before each layer, so that a test can act in between.
- * Exit status 0 when it could do its work, whatever the answer is.
+ * With "wait" it prints "ready PID" (of the worker) and reads a line before each layer, so that a
+ * test can act in between. Exit status 0 when it could do its work, whatever the answer is.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -96,7 +97,8 @@ static void wait_for_test(const json_t *plan)
 
 static int one_layer(struct hb_unpacker *u, const json_t *item, struct hb_error *err)
 {
-	struct hb_unpack_layer layer = {.size = (uint64_t)json_integer_value(json_object_get(item, "size"))};
+	struct hb_unpack_layer layer = {
+		.size = (uint64_t)json_integer_value(json_object_get(item, "size"))};
 	char path[4096];
 	int rc;
 
@@ -116,12 +118,13 @@ static int one_layer(struct hb_unpacker *u, const json_t *item, struct hb_error 
 
 static json_t *info_json(const struct hb_tree_info *info)
 {
-	return json_pack("{s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "ok", 1, "tree_digest", info->tree_digest,
-			 "files", (json_int_t)info->files, "directories", (json_int_t)info->directories,
-			 "links", (json_int_t)info->links, "bytes", (json_int_t)info->bytes,
-			 "setuid_stripped", (json_int_t)info->setuid_stripped,
-			 "xattrs_dropped", (json_int_t)info->xattrs_dropped,
-			 "devices_skipped", (json_int_t)info->devices_skipped);
+	return json_pack("{s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "ok", 1, "tree_digest",
+			 info->tree_digest, "files", (json_int_t)info->files, "directories",
+			 (json_int_t)info->directories, "links", (json_int_t)info->links, "bytes",
+			 (json_int_t)info->bytes, "setuid_stripped",
+			 (json_int_t)info->setuid_stripped, "xattrs_dropped",
+			 (json_int_t)info->xattrs_dropped, "devices_skipped",
+			 (json_int_t)info->devices_skipped);
 }
 
 static json_t *run_plan(const json_t *plan, int staging)
@@ -138,7 +141,8 @@ static json_t *run_plan(const json_t *plan, int staging)
 
 	read_limits(json_object_get(plan, "limits"), &limits);
 	rc = hb_unpack_start(staging, uid, uid, &limits, false, &u, &err);
-	json_array_foreach(json_object_get(plan, "layers"), i, item) {
+	json_array_foreach(json_object_get(plan, "layers"), i, item)
+	{
 		if (rc == 0) {
 			wait_for_test(plan);
 			rc = one_layer(u, item, &err);
@@ -162,7 +166,8 @@ static int unpack(const char *file)
 		fprintf(stderr, "%s: %s\n", file, why.text);
 		return 2;
 	}
-	staging = open(json_string_value(json_object_get(plan, "staging")), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	staging = open(json_string_value(json_object_get(plan, "staging")),
+		       O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (staging < 0) {
 		perror("staging");
 		return 2;
@@ -186,13 +191,15 @@ static int verify(const char *dir, const char *owner, const char *digest)
 		perror(dir);
 		return 2;
 	}
-	if (hb_tree_verify(fd, digest, (uid_t)strtoul(owner, NULL, 10), NULL, NULL, &result, &err) < 0)
+	if (hb_tree_verify(fd, digest, (uid_t)strtoul(owner, NULL, 10), NULL, NULL, &result, &err) <
+	    0)
 		return print(failure(&err));
 	hb_close(&fd);
-	return print(json_pack("{s:b, s:b, s:s, s:I, s:I, s:I, s:o}", "ok", 1, "same", result.ok, "tree_digest",
-			       result.tree_digest, "files", (json_int_t)result.files, "bytes",
-			       (json_int_t)result.bytes, "difference_count", (json_int_t)result.difference_count,
-			       "differences", result.differences));
+	return print(json_pack("{s:b, s:b, s:s, s:I, s:I, s:I, s:o}", "ok", 1, "same", result.ok,
+			       "tree_digest", result.tree_digest, "files", (json_int_t)result.files,
+			       "bytes", (json_int_t)result.bytes, "difference_count",
+			       (json_int_t)result.difference_count, "differences",
+			       result.differences));
 }
 
 int main(int argc, char **argv)

@@ -1,4 +1,5 @@
-/* The tree manifest: escaping, the order of paths, strict reading, and that writer and reader agree. */
+/* The tree manifest: escaping, the order of paths, strict reading, and that writer and reader
+ * agree. */
 #include "tests/unit/test_util.h"
 
 #include <sys/stat.h>
@@ -49,19 +50,28 @@ END_TEST
 
 START_TEST(test_lines)
 {
-	struct hb_mtree_entry file = {.path = "./a b", .mode = S_IFREG | 0640, .size = 3, .mtime = -5, .mtime_ns = 7,
-				      .sha256 = SUM, .nlink = 2, .group = 1},
-			      link = {.path = "./l", .mode = S_IFLNK | 0777, .mtime = 1, .link = "x=y"},
+	struct hb_mtree_entry file = {.path = "./a b",
+				      .mode = S_IFREG | 0640,
+				      .size = 3,
+				      .mtime = -5,
+				      .mtime_ns = 7,
+				      .sha256 = SUM,
+				      .nlink = 2,
+				      .group = 1},
+			      link = {.path = "./l",
+				      .mode = S_IFLNK | 0777,
+				      .mtime = 1,
+				      .link = "x=y"},
 			      dir = {.path = ".", .mode = S_IFDIR | 01755};
 	struct hb_buf b = HB_BUF_INIT;
 
 	hb_mtree_format(&dir, &b);
 	hb_mtree_format(&file, &b);
 	hb_mtree_format(&link, &b);
-	ck_assert_str_eq(b.data,
-			 ". type=dir mode=1755 time=0.000000000\n"
-			 "./a\\040b type=file mode=0640 size=3 time=-5.000000007 nlink=2 inode=1 sha256digest=" SUM "\n"
-			 "./l type=link mode=0777 time=1.000000000 link=x\\075y\n");
+	ck_assert_str_eq(b.data, ". type=dir mode=1755 time=0.000000000\n"
+				 "./a\\040b type=file mode=0640 size=3 time=-5.000000007 nlink=2 "
+				 "inode=1 sha256digest=" SUM "\n"
+				 "./l type=link mode=0777 time=1.000000000 link=x\\075y\n");
 	hb_buf_free(&b);
 }
 END_TEST
@@ -69,11 +79,25 @@ END_TEST
 START_TEST(test_bad_lines)
 {
 	const char *bad[] = {
-		"", "a type=dir mode=0755 time=0.000000000", "./a", "./a mode=0644", "./a type=file mode=0644 size=1",
-		"./a type=link mode=0777", "./a type=block mode=0644", "./a type=dir mode=0855", "./a type=dir mode=77777",
-		"./a type=dir uid=0", "./a type=dir time=1", "./a type=dir time=1.5", "./a type=dir junk",
-		"./a type=dir size=-1", "./\\ type=dir", "../a type=dir mode=0755", "./a type=file size=1x sha256digest=" SUM,
-		"./a type=file sha256digest=BA7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+		"",
+		"a type=dir mode=0755 time=0.000000000",
+		"./a",
+		"./a mode=0644",
+		"./a type=file mode=0644 size=1",
+		"./a type=link mode=0777",
+		"./a type=block mode=0644",
+		"./a type=dir mode=0855",
+		"./a type=dir mode=77777",
+		"./a type=dir uid=0",
+		"./a type=dir time=1",
+		"./a type=dir time=1.5",
+		"./a type=dir junk",
+		"./a type=dir size=-1",
+		"./\\ type=dir",
+		"../a type=dir mode=0755",
+		"./a type=file size=1x sha256digest=" SUM,
+		"./a type=file "
+		"sha256digest=BA7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
 	};
 	struct hb_mtree_entry e;
 	char line[256];
@@ -87,13 +111,15 @@ END_TEST
 
 START_TEST(test_order)
 {
-	const char *sorted[] = {".", "./-", "./a", "./a/b", "./a/b/c", "./a/bb", "./a\001", "./a-b", "./a.b", "./ab", "./b"};
+	const char *sorted[] = {".",       "./-",   "./a",   "./a/b", "./a/b/c", "./a/bb",
+				"./a\001", "./a-b", "./a.b", "./ab",  "./b"};
 	const size_t n = sizeof(sorted) / sizeof(sorted[0]);
 
 	for (size_t i = 0; i < n; i++)
 		for (size_t j = 0; j < n; j++)
-			ck_assert_msg(hb_mtree_compare(sorted[i], sorted[j]) == (i < j ? -1 : i > j), "%s %s",
-				      sorted[i], sorted[j]);
+			ck_assert_msg(hb_mtree_compare(sorted[i], sorted[j]) ==
+					      (i < j ? -1 : i > j),
+				      "%s %s", sorted[i], sorted[j]);
 }
 END_TEST
 
@@ -128,7 +154,9 @@ START_TEST(test_walk_goes_in_manifest_order)
 	struct seen s = {.left = 0};
 	int fd;
 
-	ck_assert_int_eq(mkdir("a", 0755) | mkdir("a/z", 0755) | mkdir("skip", 0755) | mkdir("skip/in", 0755), 0);
+	ck_assert_int_eq(mkdir("a", 0755) | mkdir("a/z", 0755) | mkdir("skip", 0755) |
+				 mkdir("skip/in", 0755),
+			 0);
 	test_puts("a-b", "");
 	test_puts("a.b", "");
 	test_puts("a/x", "");
@@ -151,7 +179,10 @@ static void write_manifest(const char *name, int entries, char digest[HB_HEX256]
 
 	w = hb_mtree_writer_new(fd);
 	for (int i = 0; i < entries; i++) {
-		struct hb_mtree_entry e = {.path = path, .mode = S_IFREG | 0644, .size = (uint64_t)i, .sha256 = SUM};
+		struct hb_mtree_entry e = {.path = path,
+					   .mode = S_IFREG | 0644,
+					   .size = (uint64_t)i,
+					   .sha256 = SUM};
 
 		snprintf(path, sizeof(path), "./%08d", i);
 		ck_works(hb_mtree_write(w, &e, err));

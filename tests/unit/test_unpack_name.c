@@ -41,8 +41,9 @@ START_TEST(test_names)
 }
 END_TEST
 
-static const char *const unsafe[] = {"", "..", "../a", "a/..", "a/../b", "./../a", "/", "/a", "//a", ".wh.", "a/.wh.",
-				     ".wh..", ".wh...", "a/.wh../", "a/.wh.b/c"};
+static const char *const unsafe[] = {"",       "..",    "../a",   "a/..",     "a/../b",
+				     "./../a", "/",     "/a",     "//a",      ".wh.",
+				     "a/.wh.", ".wh..", ".wh...", "a/.wh../", "a/.wh.b/c"};
 
 START_TEST(test_unsafe_names)
 {
@@ -128,8 +129,9 @@ END_TEST
 /* "hello\n" as two gzip members; fed a byte at a time into an output of a byte at a time. */
 START_TEST(test_inflate_in_single_bytes)
 {
-	static const unsigned char member[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xcb, 0x48, 0xcd, 0xc9, 0xc9, 0xe7, 2,
-					       0, 0x20, 0x30, 0x3a, 0x36, 6, 0, 0, 0};
+	static const unsigned char member[] = {0x1f, 0x8b, 8,    0,    0,    0,    0,    0, 0,
+					       3,    0xcb, 0x48, 0xcd, 0xc9, 0xc9, 0xe7, 2, 0,
+					       0x20, 0x30, 0x3a, 0x36, 6,    0,    0,    0};
 	struct hb_inflate *z = hb_inflate_new("x.tar+gzip", NULL);
 	unsigned char input[2 * sizeof(member)], out[64];
 	size_t produced = 0, fed = 0;
@@ -138,7 +140,8 @@ START_TEST(test_inflate_in_single_bytes)
 	memcpy(input, member, sizeof(member));
 	memcpy(input + sizeof(member), member, sizeof(member));
 	while (fed < sizeof(input) || produced < 12) {
-		struct hb_inflate_io io = {input + fed, fed < sizeof(input) ? 1 : 0, out + produced, 1};
+		struct hb_inflate_io io = {input + fed, fed < sizeof(input) ? 1 : 0, out + produced,
+					   1};
 
 		ck_assert_uint_lt(produced, sizeof(out) - 1);
 		ck_works(hb_inflate_step(z, &io, err));
