@@ -393,8 +393,7 @@ hb_client_free(struct hb_client *client)
 	if (client == NULL)
 		return;
 	while ((call = TAILQ_FIRST(&client->calls)) != NULL)
-		hb_client_cancel(call); /* NOLINT(clang-analyzer-unix.Malloc): TAILQ_REMOVE is not
-					   followed */
+		hb_client_cancel(call); /* NOLINT: TAILQ_REMOVE isn't followed */
 	while ((conn = TAILQ_FIRST(&client->idle)) != NULL) {
 		TAILQ_REMOVE(&client->idle, conn, next);
 		conn_free(conn);

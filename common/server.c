@@ -362,8 +362,7 @@ hb_server_free(struct hb_server *s)
 		evconnlistener_free(s->listeners[i].listener);
 	s->listener_count = 0;
 	while ((conn = TAILQ_FIRST(&s->conns)) != NULL)
-		conn_drop(conn); /* NOLINT(clang-analyzer-unix.Malloc): TAILQ_REMOVE is not followed
-				  */
+		conn_drop(conn); /* NOLINT: TAILQ_REMOVE isn't followed */
 	event_free(s->retry);
 	free(s);
 }
