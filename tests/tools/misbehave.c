@@ -120,6 +120,7 @@ static int report(char **argv)
 	must_fail("write_data", try_write(data));
 	must_fail("write_root", try_write("/probe-file"));
 	must_fail("write_program", open(self, O_WRONLY));
+	must_fail("write_shared", try_write("shared/probe-file")); /* a directory of the image with mode 1777 */
 	must_fail("write_dev", try_write("/dev/probe-file"));
 	must_fail("read_shadow", open("/etc/shadow", O_RDONLY));
 	must_fail("read_state", open("/hermes-state-marker", O_RDONLY));
