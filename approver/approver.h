@@ -21,13 +21,13 @@
 #include "policy/live.h"
 
 /* Limits, each with its reason. */
-#define HB_PENDING_MAX 65536      /* as many as the broker keeps; bounds the database */
-#define HB_CONSOLE_MAX 32         /* console approvers, as common/process.c takes */
-#define HB_CONSOLE_LIST_MAX 100   /* pending requests in one answer */
-#define HB_SHOW_MAX 64            /* messages on their way at once: nobody reads more */
-#define HB_SHOW_BUDGET_MS 20000   /* to get a request shown; the broker waits 25 s */
+#define HB_PENDING_MAX 65536	  /* as many as the broker keeps; bounds the database */
+#define HB_CONSOLE_MAX 32	  /* console approvers, as common/process.c takes */
+#define HB_CONSOLE_LIST_MAX 100	  /* pending requests in one answer */
+#define HB_SHOW_MAX 64		  /* messages on their way at once: nobody reads more */
+#define HB_SHOW_BUDGET_MS 20000	  /* to get a request shown; the broker waits 25 s */
 #define HB_REQUEST_LIFE_MAX 86400 /* seconds a request may ask to stay pending */
-#define HB_TEXT_MAX 3900          /* of a message; Telegram's 4096 less room for the outcome */
+#define HB_TEXT_MAX 3900	  /* of a message; Telegram's 4096 less room for the outcome */
 #define HB_KEEP_DAYS 30
 
 struct hb_telegram;

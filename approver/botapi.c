@@ -252,8 +252,10 @@ hb_bot_free(struct hb_bot *bot)
 {
 	if (!bot)
 		return;
-	while (!LIST_EMPTY(&bot->calls))
-		call_free(LIST_FIRST(&bot->calls));
+	for (struct hb_bot_call *c = LIST_FIRST(&bot->calls), *next; c; c = next) {
+		next = LIST_NEXT(c, link);
+		call_free(c);
+	}
 	curl_multi_cleanup(bot->multi);
 	event_free(bot->timer);
 	hb_bot_set_token(bot, NULL);

@@ -48,7 +48,10 @@ hb_bot_scrub(const char *text, const char *token, char *out, size_t size)
 			text += hit;
 			continue;
 		}
-		out[n++] = (unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text;
+		out[n] = *text;
+		if ((unsigned char)out[n] < 0x20 || out[n] == 0x7f)
+			out[n] = ' ';
+		n++;
 		text++;
 	}
 	/* Never end inside a character. */

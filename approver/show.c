@@ -353,7 +353,7 @@ hb_show_under_way(const struct hb_telegram *t, const char *id, const char *user_
 {
 	const struct hb_show *s;
 
-	LIST_FOREACH (s, &t->shows, link)
+	LIST_FOREACH(s, &t->shows, link)
 		if (strcmp(s->m.id, id) == 0 && strcmp(s->m.user_id, user_id) == 0)
 			return true;
 	return false;
@@ -402,13 +402,17 @@ refused:
 void
 hb_shows_abort(struct hb_telegram *t, const char *why)
 {
-	while (!LIST_EMPTY(&t->shows))
-		show_fail(LIST_FIRST(&t->shows), "approver_unreachable", "%s", why);
+	for (struct hb_show *s = LIST_FIRST(&t->shows), *next; s; s = next) {
+		next = LIST_NEXT(s, link);
+		show_fail(s, "approver_unreachable", "%s", why);
+	}
 }
 
 void
 hb_shows_free(struct hb_telegram *t)
 {
-	while (!LIST_EMPTY(&t->shows))
-		show_free(LIST_FIRST(&t->shows));
+	for (struct hb_show *s = LIST_FIRST(&t->shows), *next; s; s = next) {
+		next = LIST_NEXT(s, link);
+		show_free(s);
+	}
 }

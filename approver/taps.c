@@ -171,7 +171,7 @@ int
 hb_update_take(struct hb_telegram *t, const json_t *update)
 {
 	struct hb_update_mark mark = {.bot = t->bot_id, .update_id = hb_update_id(update)};
-	bool aged = t->offset > 0 && hb_now() - t->seen_at >= 6 * 86400;
+	bool aged = t->offset > 0 && hb_now() - t->seen_at >= HB_OFFSET_AGE_SECONDS;
 	struct hb_error err;
 	struct hb_tap tap;
 	int rc = 0;

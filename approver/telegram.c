@@ -21,14 +21,13 @@
 #include "common/log.h"
 #include "common/paths.h"
 
-#define EMPTY_POLL_PAUSE_MS                                                                        \
-	500 /* a server that doesn't hold the poll must not be asked in a circle */
+/* A server that doesn't hold the poll must not be asked in a circle */
+#define EMPTY_POLL_PAUSE_MS 500
 #define NETWORK_BACKOFF_MAX_MS 30000
 #define CONFLICT_BACKOFF_MAX_MS 60000
 #define REJECTED_BACKOFF_MAX_MS 300000
-#define STALE_SLACK_SECONDS                                                                        \
-	60 /* a last good poll older than deadline and this is a fault in itself */
-#define OFFSET_AGE_SECONDS (6 * 86400) /* after a week without updates Telegram numbers anew */
+/* A last good poll older than deadline and this is a fault in itself */
+#define STALE_SLACK_SECONDS 60
 
 static const char *const state_words[] = {
 	[HB_BOT_OFF] = "off",
@@ -117,12 +116,17 @@ poll_deadline_ms(const struct hb_telegram *t)
 	return t->poll_timeout * 1000 + (t->poll_timeout < 10 ? 3000 : 10000);
 }
 
+struct numbered {
+	int64_t id;
+	const json_t *update;
+};
+
 static int
 by_id(const void *x, const void *y)
 {
-	int64_t a = hb_update_id(*(json_t *const *)x), b = hb_update_id(*(json_t *const *)y);
+	const struct numbered *a = x, *b = y;
 
-	return a < b ? -1 : a > b;
+	return a->id < b->id ? -1 : a->id > b->id;
 }
 
 /* In the order of their numbers, whatever order they came in. -1: the database would not take one.
@@ -131,14 +135,15 @@ static int
 take_updates(struct hb_telegram *t, const json_t *updates)
 {
 	size_t n = json_array_size(updates);
-	const json_t **sorted = hb_calloc(n + 1, sizeof(*sorted));
+	struct numbered *sorted = hb_calloc(n + 1, sizeof(*sorted));
 	int rc = 0;
 
 	for (size_t i = 0; i < n; i++)
-		sorted[i] = json_array_get(updates, i);
+		sorted[i] = (struct numbered){hb_update_id(json_array_get(updates, i)),
+					      json_array_get(updates, i)};
 	qsort(sorted, n, sizeof(*sorted), by_id);
 	for (size_t i = 0; i < n && rc == 0; i++)
-		rc = hb_update_take(t, sorted[i]);
+		rc = hb_update_take(t, sorted[i].update);
 	free(sorted);
 	return rc;
 }
@@ -252,7 +257,7 @@ poll_start(struct hb_telegram *t)
 		return;
 	params = json_pack("{s:i, s:[s]}", "timeout", t->poll_timeout, "allowed_updates",
 			   "callback_query");
-	if (t->offset > 0 && hb_now() - t->seen_at < OFFSET_AGE_SECONDS)
+	if (t->offset > 0 && hb_now() - t->seen_at < HB_OFFSET_AGE_SECONDS)
 		json_object_set_new(params, "offset", json_integer(t->offset));
 	t->poll_started_ms = hb_monotonic_ms();
 	t->poll = hb_bot_call(t->bot, "getUpdates", params, poll_deadline_ms(t), poll_done, t);

@@ -23,9 +23,12 @@ enum hb_bot_state {
 /* Rate limits are said per method, so they are kept per method. */
 enum hb_bot_method { HB_M_POLL, HB_M_SEND, HB_M_MARKUP, HB_M_EDIT, HB_M_ANSWER, HB_M_COUNT };
 
-#define HB_TAP_TOKEN_BYTES                                                                         \
-	24		/* 192 random bits; "a:" and 48 hex digits are within Telegram's 64 bytes */
+/* 192 random bits; "a:" and 48 hex digits are within Telegram's 64 bytes */
+#define HB_TAP_TOKEN_BYTES 24
 #define HB_CALL_MS 8000 /* one method call, other than the poll */
+
+/* After a week without updates Telegram numbers anew, so an older offset means nothing. */
+#define HB_OFFSET_AGE_SECONDS (6 * 86400LL)
 
 struct hb_show;
 

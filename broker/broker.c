@@ -85,7 +85,7 @@ listen_tcp(struct hb_process *p, struct hb_error *err)
 	const char **items;
 	size_t n = hb_config_list(p->config, "broker.listen_tcp", &items);
 	bool private_ok = hb_config_bool(p->config, "broker.listen_tcp_private");
-	struct hb_listen where;
+	struct hb_listen where = {0};
 
 	for (size_t i = 0; i < n; i++) {
 		if (hb_listen_parse(items[i], private_ok, &where, err) < 0 ||

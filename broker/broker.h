@@ -23,10 +23,10 @@
 #include "policy/live.h"
 
 /* Limits, each with its reason. */
-#define HB_PENDING_MAX 65536        /* not final: bounds the database (5 KB each) */
+#define HB_PENDING_MAX 65536	    /* not final: bounds the database (5 KB each) */
 #define HB_ACTIVE_PER_EXECUTOR 4    /* run at once; broker.queue_max more may wait */
-#define HB_OUTPUT_MAX 12000         /* characters of output a client gets: the last ones */
-#define HB_KEEPALIVE_SECONDS 10     /* between white space; clients give up on silence */
+#define HB_OUTPUT_MAX 12000	    /* characters of output a client gets: the last ones */
+#define HB_KEEPALIVE_SECONDS 10	    /* between white space; clients give up on silence */
 #define HB_SEAL_TIMEOUT_MS 25000    /* a client gives up on /prepare after 30 s */
 #define HB_REQUEST_TIMEOUT_MS 25000 /* the approver may have to wait for the Bot API */
 #define HB_CALL_TIMEOUT_MS 10000

@@ -150,7 +150,7 @@ hb_watchers_tick(struct hb_broker *b)
 
 	for (w = LIST_FIRST(&b->watchers); w; w = next) {
 		next = LIST_NEXT(w, link);
-		if (now - w->wrote_at < HB_KEEPALIVE_SECONDS * 1000)
+		if (now - w->wrote_at < HB_KEEPALIVE_SECONDS * 1000LL)
 			continue;
 		w->wrote_at = now;
 		if (w->stream)
@@ -198,6 +198,10 @@ hb_route_events(struct hb_broker *b, struct hb_request *req, const char *id)
 void
 hb_watchers_free(struct hb_broker *b)
 {
-	while (!LIST_EMPTY(&b->watchers))
-		watcher_free(LIST_FIRST(&b->watchers));
+	struct hb_watcher *w, *next;
+
+	for (w = LIST_FIRST(&b->watchers); w; w = next) {
+		next = LIST_NEXT(w, link);
+		watcher_free(w);
+	}
 }

@@ -50,26 +50,28 @@ route_cancel(struct hb_request *req, void *ctx)
 		hb_reply_json(req, 200, json_pack("{s:s}", "status", "cancelled"));
 }
 
+struct grant_in {
+	const char *operation_id, *channel;
+	json_t *envelope;
+};
+
+#define AT(member) offsetof(struct grant_in, member)
+static const struct hb_field grant_fields[] = {
+	{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED, AT(operation_id), 32, 32},
+	{"channel", HB_FIELD_TEXT, HB_FIELD_REQUIRED, AT(channel), 1, 23},
+	{"envelope", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, AT(envelope), 0, 0},
+};
+#undef AT
+
 static void
 route_grant(struct hb_request *req, void *ctx)
 {
 	struct hb_broker *b = ctx;
-	struct {
-		const char *operation_id, *channel;
-		json_t *envelope;
-	} in = {0};
-	const struct hb_field fields[] = {
-		{"operation_id", HB_FIELD_TEXT, HB_FIELD_REQUIRED,
-		 (size_t)((char *)&in.operation_id - (char *)&in), 32, 32},
-		{"channel", HB_FIELD_TEXT, HB_FIELD_REQUIRED,
-		 (size_t)((char *)&in.channel - (char *)&in), 1, 23},
-		{"envelope", HB_FIELD_OBJECT, HB_FIELD_REQUIRED,
-		 (size_t)((char *)&in.envelope - (char *)&in), 0, 0},
-	};
+	struct grant_in in = {0};
 	struct hb_error err;
 	json_t *detail;
 
-	if (hb_fields_decode(hb_request_json(req), fields, 3, &in, &err) == 0 &&
+	if (hb_fields_decode(hb_request_json(req), grant_fields, 3, &in, &err) == 0 &&
 	    hb_flow_grant(b, in.operation_id, in.envelope, in.channel, &err) == 0) {
 		hb_reply_json(req, 200, json_pack("{s:s}", "status", "ok"));
 		return;

@@ -49,7 +49,7 @@ find_run(struct hb_broker *b, const char *id)
 {
 	struct hb_run *r;
 
-	LIST_FOREACH (r, &b->runs, link)
+	LIST_FOREACH(r, &b->runs, link)
 		if (strcmp(r->id, id) == 0)
 			return r;
 	return NULL;
@@ -67,7 +67,7 @@ hb_run_count(struct hb_broker *b, const char *target)
 	struct hb_run *r;
 	size_t n = 0;
 
-	LIST_FOREACH (r, &b->runs, link)
+	LIST_FOREACH(r, &b->runs, link)
 		n += strcmp(r->target, target) == 0;
 	return n;
 }
@@ -94,19 +94,20 @@ run_free(struct hb_run *r)
 void
 hb_runs_free(struct hb_broker *b)
 {
-	struct hb_run *r;
+	struct hb_run *r, *next;
 
 	/* At the end of the process the client is gone already, and its calls with it. */
-	LIST_FOREACH (r, &b->runs, link)
+	for (r = LIST_FIRST(&b->runs); r; r = next) {
+		next = LIST_NEXT(r, link);
 		r->call = NULL;
-	while (!LIST_EMPTY(&b->runs))
-		run_free(LIST_FIRST(&b->runs));
+		run_free(r);
+	}
 }
 
 static void
 again_in(struct hb_run *r, int ms)
 {
-	struct timeval tv = {ms / 1000, ms % 1000 * 1000};
+	struct timeval tv = {ms / 1000, ms % 1000 * 1000L};
 
 	event_add(r->timer, &tv);
 }

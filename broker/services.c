@@ -2,8 +2,8 @@
  * How the others are: each is asked for its health every few seconds, and GET /health answers from
  * what was heard.
  *
- * The approver's start time is watched as well. When it has restarted everything that awaits a decision
- * is submitted again: it normally remembers, then that changes nothing.
+ * The approver's start time is watched as well. When it has restarted everything that awaits a
+ * decision is submitted again: it normally remembers, then that changes nothing.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -160,6 +160,7 @@ class TestWeather(Base):
         old = self.s.prepared(user="111")
         first = self.message_of(old)
         self.s.post("/cancel", {"capability": old["capability"]})
+        wait_for("withdrawn", lambda: not self.s.pending())
         self.s.restart("approver")
         new = self.s.prepared(user="111")
         self.api.tap(first, YES, 111)
@@ -168,6 +169,18 @@ class TestWeather(Base):
         self.assertNotEqual(first["buttons"], self.message_of(new)["buttons"])
         wait_for("message closed", lambda: "WITHDRAWN" in self.message_of(old)["text"])
         self.assertEqual(self.message_of(old)["buttons"], {})
+
+    def test_h47_approved_too_late_says_so(self):
+        """The withdrawal hasn't reached the approver when the button is pressed: the broker won't take the grant."""
+        op = self.s.prepared(user="111")
+        m = self.message_of(op)
+        self.s.stop("approver")
+        self.s.post("/cancel", {"capability": op["capability"]})
+        self.api.tap(m, YES, 111)
+        self.s.start("approver")
+        wait_for("said so", lambda: "Nothing was run" in self.message_of(op)["text"])
+        self.assertEqual(self.s.operation(op)["state"], "cancelled")
+        self.assertEqual(self.runs(op), [])
 
     def test_h50_pending_survives_and_closes_visibly(self):
         op = self.s.prepared(user="111")
