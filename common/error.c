@@ -69,7 +69,7 @@ hb_vfail(struct hb_error *err, const char *code, const char *fmt, va_list ap)
 }
 
 int
-hb_fail(struct hb_error *err, const char *code, const char *fmt, ...)
+(hb_fail)(struct hb_error *err, const char *code, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -80,7 +80,7 @@ hb_fail(struct hb_error *err, const char *code, const char *fmt, ...)
 }
 
 int
-hb_fail_errno(struct hb_error *err, const char *code, const char *fmt, ...)
+(hb_fail_errno)(struct hb_error *err, const char *code, const char *fmt, ...)
 {
 	char text[HB_ERROR_MESSAGE_MAX], reason[128];
 	int saved = errno;
@@ -101,7 +101,7 @@ hb_fail_errno(struct hb_error *err, const char *code, const char *fmt, ...)
 }
 
 int
-hb_fail_prefix(struct hb_error *err, const char *fmt, ...)
+(hb_fail_prefix)(struct hb_error *err, const char *fmt, ...)
 {
 	char prefix[HB_ERROR_MESSAGE_MAX];
 	va_list ap;

@@ -34,4 +34,14 @@ int hb_fail_errno(struct hb_error *err, const char *code, const char *fmt, ...)
 /* Put "prefix: " before the message already in err; returns -1. */
 int hb_fail_prefix(struct hb_error *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* The same functions; that they return -1 is visible to the compiler and to static analysis. */
+static inline int hb_minus_one(int rc)
+{
+	(void)rc;
+	return -1;
+}
+#define hb_fail(...) hb_minus_one((hb_fail)(__VA_ARGS__))
+#define hb_fail_errno(...) hb_minus_one((hb_fail_errno)(__VA_ARGS__))
+#define hb_fail_prefix(...) hb_minus_one((hb_fail_prefix)(__VA_ARGS__))
+
 #endif

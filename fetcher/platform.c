@@ -56,14 +56,18 @@ hb_platform_host_level(void)
 {
 #if defined(__x86_64__)
 	__builtin_cpu_init();
-	if (__builtin_cpu_supports("x86-64-v4"))
-		return 4;
-	if (__builtin_cpu_supports("x86-64-v3"))
-		return 3;
-	if (__builtin_cpu_supports("x86-64-v2"))
+	/* By features: not every compiler knows the names of the levels (x86-64 psABI, section 3.1.1). */
+	if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("ssse3") || !__builtin_cpu_supports("popcnt"))
+		return 1;
+	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi2") || !__builtin_cpu_supports("fma"))
 		return 2;
-#endif
+	if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+	    !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+		return 3;
+	return 4;
+#else
 	return 1;
+#endif
 }
 
 int
