@@ -1,4 +1,5 @@
 """What the tests of hermes-run and the supervisor share: a state directory, a release, specs, and the driver."""
+import glob
 import json
 import os
 import queue
@@ -48,6 +49,11 @@ def processes_of(uid):
     return found
 
 
+def group_of(host_id):
+    """The control group of this instance, as a list of none or one."""
+    return glob.glob(f"/sys/fs/cgroup/**/hermes-{host_id}-runtime", recursive=True)
+
+
 def wait_until(what, condition):
     deadline = time.monotonic() + PATIENCE
     while not condition():
@@ -61,28 +67,43 @@ class RuntimeCase(unittest.TestCase):
 
     def setUp(self):
         self.top = tempfile.mkdtemp(prefix="hermes-runtime-", dir="/var/tmp")  # direct may write /tmp
-        os.chmod(self.top, 0o755)
-        self.state = os.path.join(self.top, "state")
-        os.mkdir(self.state)
+        self.drivers = []
         self.base_uid = 700000 + os.getpid() % 100000 * 20
         self.uid = self.base_uid + 8
         self.host_id = secrets.token_hex(16)
+        self.state = os.path.join(self.top, "state")
+        self.addCleanup(self.clean_up)
+        os.chmod(self.top, 0o755)
+        os.mkdir(self.state)
         self.port = free_port()
         self.rootfs, self.digest = payload_rootfs.make_release(self.top, self.rootfs_maker)
         self.data = os.path.join(self.top, "data")
         os.mkdir(self.data, 0o700)
         os.chown(self.data, self.uid, self.uid)
-        self.drivers = []
 
-    def tearDown(self):
+    def clean_up(self):
         for driver in self.drivers:
             driver.close()
         for pid in processes_of(self.uid):
             os.kill(pid, signal.SIGKILL)
-        # A chroot that hermes-run was started into by itself is left mounted for the next start to remove.
+        # A chroot that hermes-run was started into by itself is left mounted for the next start to remove, and so is
+        # the control group of a runner that was killed.
         subprocess.run(["umount", "--lazy", os.path.join(self.state, "installer/root")], check=False,
                        stderr=subprocess.DEVNULL)
+        for group in group_of(self.host_id):
+            wait_until("end of the control group", lambda: self.remove_group(group))
         shutil.rmtree(self.top)
+
+    @staticmethod
+    def remove_group(path):
+        """False while processes in it are still ending."""
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            pass  # its runner was quicker
+        except OSError:
+            return False
+        return True
 
     def spec(self, *arguments, isolation="auto", env=None, **changes):
         variables = {"PATH": "/usr/local/bin:/usr/bin", "PORT": str(self.port), "EXECUTOR_DATA_DIR": "/data"}

@@ -1,5 +1,4 @@
 """The supervisor with its workers: starting, health, restarts, and the end of the whole tree."""
-import glob
 import os
 import re
 import signal
@@ -7,14 +6,10 @@ import socket
 import subprocess
 import unittest
 
-from runtime_harness import RuntimeCase, processes_of, wait_until
+from runtime_harness import RuntimeCase, group_of, processes_of, wait_until
 
 WORKER_LOST = 75
 FAMILY = 3  # main process, a worker, an orphan in a session of its own
-
-
-def group_of(host_id):
-    return glob.glob(f"/sys/fs/cgroup/**/hermes-{host_id}-runtime", recursive=True)
 
 
 class Start(RuntimeCase):
