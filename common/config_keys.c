@@ -129,6 +129,23 @@ const struct hb_config_key hb_config_keys[] = {
 	     "required: refuse to start without Landlock. degraded: start, and say so in every "
 	     "status."),
 	TEXT("docker.socket", "/var/run/docker.sock", "Socket of the Docker engine."),
+	LIST("docker.protected_containers", "",
+	     "Containers, by name or id, that no operation may touch, besides our own."),
+	LIST("docker.protected_networks", "", "Networks, by name or id, that no container may be put on."),
+	WORD("local.backend", "docker", "docker bubblewrap",
+	     "Who keeps local commands apart: the Docker engine, or bubblewrap on a host without one."),
+	TEXT("local.image", "",
+	     "Image of local commands, pinned: repository@sha256:HEX or sha256:HEX of an image the engine has; with "
+	     "bubblewrap sha256:HEX of the release's manifest.mtree. Empty: local commands are off."),
+	TEXT("local.release", "",
+	     "With bubblewrap: directory of the unpacked release, with rootfs/ and manifest.mtree in it."),
+	TEXT("local.workspace", "", "Directory of this host that local commands see as /workspace and may write."),
+	INT("local.memory_mb", "512", 16, 32768, "Memory of a local command, in MiB."),
+	INT("local.cpus", "1", 1, 32, "Processors a local command may use."),
+	INT("local.pids_limit", "256", 16, 8192, "Processes a local command may have."),
+	TEXT("local.cgroup", "",
+	     "With bubblewrap: a cgroup v2 directory delegated to hermes-docker, for the limits above. Empty: limits "
+	     "of each process instead."),
 	INT("launcher.restart_delay_max", "30", 1, 3600,
 	    "Longest pause between restarts of a process, in seconds."),
 	WORD("log.level", "info", "error warn info debug",

@@ -29,7 +29,7 @@ static const char *const guarded_paths[] = {
 	"/var/lib/docker",  "/var/lib/containerd"};
 
 /* "hermes-broker", also as "project-hermes-broker-1" or "project_hermes-broker_1". */
-static bool is_own_name(const char *name)
+bool hb_floor_own_name(const char *name)
 {
 	for (size_t i = 0; i < COUNT(own_names); i++) {
 		const char *at = strstr(name, own_names[i]);
@@ -68,7 +68,7 @@ static int check_mounts(const json_t *request, struct hb_error *err)
 		const char *type = hb_json_text(mount, "type", "");
 		const char *source = hb_json_text(mount, "source", "");
 
-		if (strcmp(type, "volume") == 0 && is_own_name(source))
+		if (strcmp(type, "volume") == 0 && hb_floor_own_name(source))
 			return refuse_bind(err, source, "it is a volume of ours");
 		if (strcmp(type, "bind") != 0)
 			continue;
@@ -138,12 +138,12 @@ static int check_docker(const json_t *request, struct hb_error *err)
 	static const char *const names[] = {"container", "resolved_name", "name"};
 
 	for (size_t i = 0; i < COUNT(names); i++) {
-		if (is_own_name(hb_json_text(request, names[i], "")))
+		if (hb_floor_own_name(hb_json_text(request, names[i], "")))
 			return hb_fail(err, "floor_own_container",
 				       "the floor refuses Docker actions on our own containers, "
 				       "whoever approves them");
 	}
-	if (is_own_name(hb_json_text(request, "network", "")))
+	if (hb_floor_own_name(hb_json_text(request, "network", "")))
 		return hb_fail(err, "floor_own_network",
 			       "the floor refuses to join the control network, whoever "
 			       "approves it");

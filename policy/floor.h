@@ -6,6 +6,7 @@
 #define HB_POLICY_FLOOR_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/error.h"
@@ -13,6 +14,9 @@
 
 /* Code floor_<rule>; the message names the rule. */
 int hb_floor_check(const char *feature, const json_t *request, struct hb_error *err);
+
+/* A name that our own containers, networks and volumes go by, also with a project in front and a number behind. */
+bool hb_floor_own_name(const char *name);
 
 /* What on this host is ours, by identity, so that renaming it does not help. hb_floor_check knows
  * our usual names; a program that knows more (the docker executor its containers, each its state

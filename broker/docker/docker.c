@@ -1,111 +1,171 @@
-/*
- * The Docker executor's door: it says what it found of Docker, and carries out nothing yet.
- *
- * The health answer is looked up at every request, by a connection to the socket as the process
- * that would use it.
- */
+/* The docker executor's start, confinement and end (main.c runs it). */
 #include "broker/docker/docker.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
+#include <sys/wait.h>
+#include <sysexits.h>
 #include <unistd.h>
 
+#include "broker/docker/bubble.h"
+#include "broker/docker/workspace.h"
+#include "common/fs.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/paths.h"
 
-struct docker {
-	struct hb_process *process;
-};
+#define ACTIVE_MAX 4  /* operations at once */
+#define OVERTIME 60   /* seconds for a worker to end what it started, beyond the timeout */
 
-/* NULL when the socket answers, else why it does not. */
-static const char *
-socket_problem(const char *path)
+static const struct hb_floor_own *own(void *ctx)
 {
-	struct sockaddr_un sun = {.sun_family = AF_UNIX};
-	struct stat st;
-	int fd, rc;
+	struct hb_docker *d = ctx;
 
-	if (strlen(path) >= sizeof(sun.sun_path))
-		return "the path is too long for a socket";
-	if (stat(path, &st) != 0)
-		return errno == ENOENT ? "there is no such file" : strerror(errno);
-	if (!S_ISSOCK(st.st_mode))
-		return "it is not a socket";
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return strerror(errno);
-	memcpy(sun.sun_path, path, strlen(path) + 1);
-	rc = connect(fd, (struct sockaddr *)&sun, sizeof(sun));
-	if (rc != 0 && errno == ECONNREFUSED) {
-		close(fd);
-		return "nothing listens on it";
-	}
-	rc = rc != 0 ? errno : 0;
-	close(fd);
-	return rc != 0 ? strerror(rc) : NULL;
+	return &d->own.floor;
 }
 
-static void
-health(struct hb_request *req, void *ctx)
+static void note_engine(struct hb_docker *d, const json_t *engine)
 {
-	struct docker *d = ctx;
-	const char *path = hb_config_text(d->process->config, "docker.socket");
-	const char *problem = socket_problem(path);
-	json_t *answer = hb_process_health(d->process, NULL);
-	json_t *checks = json_object_get(answer, "checks");
+	const char *code = hb_json_text(engine, "code", "");
+	int minor = (int)hb_json_int(engine, "api_minor", 0);
 
-	json_object_set_new(checks, "deployed", json_false());
-	json_object_set_new(checks, "docker_socket",
-			    json_pack("{s:s, s:b, s:s*}", "path", path, "reachable",
-				      problem == NULL, "error", problem));
-	hb_reply_json(req, 200, answer);
+	if (*code && strcmp(code, d->engine_trouble.code) != 0)
+		hb_log(HB_LOG_WARN, "engine_trouble", "code", code, "msg", hb_json_text(engine, "error", ""), NULL);
+	hb_fail(&d->engine_trouble, code, "%s", hb_json_text(engine, "error", ""));
+	if (minor == d->api_minor)
+		return;
+	d->api_minor = minor;
+	memset(d->release, 0, sizeof d->release);
+	memccpy(d->release, hb_json_text(engine, "release", ""), 0, sizeof d->release - 1);
+	if (minor)
+		hb_log(HB_LOG_INFO, "engine", "release", d->release, NULL);
 }
 
-static void
-not_deployed(struct hb_request *req, void *ctx)
+static void on_note(const json_t *note, void *ctx)
 {
+	struct hb_docker *d = ctx;
 	struct hb_error err;
 
-	hb_fail(&err, "not_deployed",
-		"Docker and local operations are not deployed in this version: nothing was done");
-	hb_reply_error(req, 200, &err);
+	if (json_object_get(note, "engine"))
+		note_engine(d, json_object_get(note, "engine"));
+	if (json_object_get(note, "own") && hb_own_learn(&d->own, json_object_get(note, "own"), &err) < 0)
+		hb_log(HB_LOG_ERROR, "protected_not_saved", "code", err.code, "msg", err.message, NULL);
+	if (hb_json_bool(note, "sweep", false))
+		hb_docker_sweep(d);
 }
 
-static const struct hb_route routes[] = {
-	{HB_GET, "/health",
-	 HB_PEER_BIT(HB_PEER_BROKER) | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER),
-	 0, HB_ROUTE_NOBODY, health},
-	{HB_POST, "/seal", HB_PEER_BIT(HB_PEER_BROKER), 0, 0, not_deployed},
-	{HB_POST, "/execute", HB_PEER_BIT(HB_PEER_BROKER), 0, 0, not_deployed},
-	{HB_POST, "/status", HB_PEER_BIT(HB_PEER_BROKER), 0, 0, not_deployed},
-};
-
-static void *
-docker_open(struct hb_process *p, struct hb_error *err)
+static void docker_close(void *ctx)
 {
-	static struct docker docker;
+	struct hb_docker *d = ctx;
 
-	docker.process = p;
-	return &docker;
+	hb_executor_free(d->executor);
+	if (d->sweep)
+		event_free(d->sweep);
+	if (d->runner_event)
+		event_free(d->runner_event);
+	hb_close(&d->runner_fd); /* the runner ends */
+	if (d->runner_pid > 0)
+		while (waitpid(d->runner_pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	hb_own_free(&d->own);
+	free(d);
 }
 
-static int
-docker_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error *err)
+static void *docker_open(struct hb_process *p, struct hb_error *err)
 {
-	static const struct hb_sandbox_path paths[] = {
-		{"docker", HB_FS_READ | HB_FS_WRITE}, /* its audit log */
+	struct hb_docker *d = hb_calloc(1, sizeof *d);
+	struct hb_executor_options options = {.process = p, .target = "docker", .ledger_path = HB_PATH_LEDGER("docker"),
+					      .active_max = ACTIVE_MAX, .overtime = OVERTIME, .work = hb_docker_work,
+					      .own = own, .on_note = on_note, .ctx = d};
+	char number[16];
+	int recovered = 0;
+
+	d->process = p;
+	d->runner_fd = -1;
+	/* The runner first: it must hold nothing of what is opened below. */
+	if (hb_local_bubblewrap(p->config) && hb_bubble_start_runner(d, err) < 0)
+		goto failed;
+	options.keep_fd = d->runner_fd;
+	if (hb_own_load(p->config, &d->own, err) < 0 ||
+	    hb_executor_new(&options, &d->executor, &recovered, err) < 0)
+		goto failed;
+	if (recovered > 0) {
+		snprintf(number, sizeof number, "%d", recovered);
+		hb_log(HB_LOG_WARN, "outcome_unknown", "operations", number, NULL);
+	}
+	return d;
+failed:
+	docker_close(d);
+	return NULL;
+}
+
+static int docker_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error *err)
+{
+	static struct hb_sandbox_path paths[] = {
+		{"docker", HB_FS_READ | HB_FS_WRITE}, /* ledger, audit log, what is protected */
+		{"policy", HB_FS_READ},
+		{"public", HB_FS_READ},
+		{HB_PATH_BOUNDS, HB_FS_READ | HB_FS_OPTIONAL},
+		{NULL, HB_FS_READ | HB_FS_OPTIONAL}, /* local.release, to compare its manifest */
 	};
 
-	out->syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_EVENTS;
-	out->paths = paths;
-	out->path_count = sizeof(paths) / sizeof(paths[0]);
+	/* Names of files are looked up without any of these rights (links, owners); files are opened only here. The socket
+	 * of the engine is reached by its group. */
+	paths[4].path = *hb_config_text(p->config, "local.release") ? hb_config_text(p->config, "local.release") : "docker";
+	*out = (struct hb_sandbox){
+		.name = "hermes-docker",
+		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_EVENTS | HB_SYS_FORK,
+		.paths = paths,
+		.path_count = sizeof paths / sizeof *paths,
+	};
 	return 0;
+}
+
+/* Without its runner no local command can be run; the launcher starts both anew. */
+static void on_runner_gone(evutil_socket_t fd, short what, void *arg)
+{
+	struct hb_docker *d = arg;
+
+	hb_log(HB_LOG_ERROR, "runner_died", NULL);
+	hb_process_exit(d->process, EX_OSERR);
+}
+
+static int docker_run(struct hb_process *p, void *ctx, struct hb_error *err)
+{
+	struct hb_docker *d = ctx;
+
+	if (d->runner_fd >= 0) {
+		d->runner_event = event_new(p->base, d->runner_fd, EV_READ, on_runner_gone, d);
+		event_add(d->runner_event, NULL);
+	}
+	hb_docker_sweep(d);
+	return 0;
+}
+
+static void on_stopped(void *arg)
+{
+	struct hb_docker *d = arg;
+
+	hb_process_exit(d->process, 0);
+}
+
+/* What runs is ended and its outcome recorded, first. */
+static void docker_stop(struct hb_process *p, void *ctx)
+{
+	struct hb_docker *d = ctx;
+
+	hb_executor_stop(d->executor, on_stopped, d);
 }
 
 const struct hb_program hb_docker_program = {
 	.self = HB_PEER_DOCKER,
-	.server = {.routes = routes, .route_count = sizeof(routes) / sizeof(routes[0])},
+	.usage = "Carries out Docker and sandboxed local operations, each with a grant that a person signed.\n",
+	.server = {.routes = hb_docker_routes, .route_count = HB_DOCKER_ROUTES},
 	.open = docker_open,
 	.sandbox = docker_sandbox,
+	.run = docker_run,
+	.stop = docker_stop,
+	.close = docker_close,
 };
