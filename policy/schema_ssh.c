@@ -11,24 +11,14 @@
 #include "common/json.h"
 #include "common/utf8.h"
 #include "policy/schema.h"
+#include "policy/ssh_profile.h"
 #include "policy/text.h"
 
 #define COMMAND_MAX 4000
 #define ARGV_MAX 64
 
-static bool is_profile(const char *text)
-{
-	return hb_word(text, HB_SET_LOWER HB_SET_DIGIT, HB_SET_LOWER HB_SET_DIGIT "_-", 64);
-}
-
-static bool is_user(const char *text)
-{
-	/* Never a leading dash: it stands on a command line. */
-	return hb_word(text, HB_SET_ALNUM "_", HB_SET_ALNUM "_.-", 64);
-}
-
 static const struct hb_rule command_rules[] = {
-	{"profile", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 64, .check = is_profile,
+	{"profile", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 64, .check = hb_ssh_profile_name,
 	 .must = "the name of a profile: lower-case letters, digits, '_' and '-', at most 64"},
 	{"command", HB_RULE_TEXT, HB_RULE_OPTIONAL, .min = 1, .max = COMMAND_MAX},
 	{"argv", HB_RULE_LIST, HB_RULE_OPTIONAL | HB_RULE_EMPTY_ITEM, .min = 1, .max = ARGV_MAX,
@@ -51,7 +41,7 @@ static const struct hb_rule profile_rules[] = {
 	{"host", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 253, .check = hb_host_name,
 	 .must = "a host name or numeric address"},
 	{"port", HB_RULE_INT, HB_RULE_REQUIRED, .min = 1, .max = 65535},
-	{"user", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 64, .check = is_user,
+	{"user", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 64, .check = hb_ssh_user_name,
 	 .must = "a login name: letters, digits and _.-, not beginning with '-'"},
 	{"authority", HB_RULE_WORD, HB_RULE_REQUIRED, .words = "user root sudo-nopasswd"},
 	FINGERPRINT("fingerprint", HB_RULE_REQUIRED),
@@ -61,6 +51,7 @@ static const struct hb_rule profile_rules[] = {
 	FINGERPRINT("identity_fingerprint", HB_RULE_OPTIONAL),
 	HEX64("identity_sha256", HB_RULE_OPTIONAL),
 	HEX64("credential_tag", HB_RULE_OPTIONAL),
+	FINGERPRINT("ca_fingerprint", HB_RULE_OPTIONAL),
 };
 
 static const struct hb_rule command_sealed[] = {
@@ -99,8 +90,9 @@ static int check_sealed(const json_t *request, struct hb_error *err)
 	bool fingerprint = json_object_get(profile, "identity_fingerprint") != NULL;
 	bool sha256 = json_object_get(profile, "identity_sha256") != NULL;
 	bool tag = json_object_get(profile, "credential_tag") != NULL;
+	bool ca = json_object_get(profile, "ca_fingerprint") != NULL;
 
-	if (fingerprint != key || sha256 != key || tag == key)
+	if (fingerprint != key || sha256 != key || tag == key || (ca && !key))
 		return hb_fail(
 			err, "not_sealed",
 			"sealed_profile must identify its credential: identity_fingerprint and "

@@ -16,7 +16,7 @@ static void draw_profile(struct hb_page *p, const json_t *profile)
 					    "credential_revision",
 					    "known_hosts_sha256"};
 	static const char *const credential[] = {"identity_fingerprint", "identity_sha256",
-						 "credential_tag"};
+						 "credential_tag", "ca_fingerprint"};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		hb_draw_sealed(p, texts[i], hb_json_text(profile, texts[i], NULL));
@@ -25,7 +25,7 @@ static void draw_profile(struct hb_page *p, const json_t *profile)
 		else if (i == 0)
 			hb_draw_sealed(p, "port", NULL);
 	}
-	/* One kind of credential has the first two, the other the last. */
+	/* A key has the first two, a password the third; the last is a certificate authority's. */
 	for (size_t i = 0; i < sizeof(credential) / sizeof(credential[0]); i++) {
 		const char *text = hb_json_text(profile, credential[i], NULL);
 
@@ -53,6 +53,9 @@ static void draw_consequences(struct hb_page *p, const json_t *request)
 				"the remote user may become root without a password");
 	if (strcmp(hb_json_text(profile, "auth", ""), "password") == 0)
 		hb_draw_warning(p, "password_login", "the login is by password");
+	if (json_object_get(profile, "ca_fingerprint"))
+		hb_draw_note(p, "a certificate for this one command, good for minutes, is made for "
+				"the login");
 	hb_draw_note(
 		p, "when the time is over the connection is cut; what was started there may go on");
 }
