@@ -172,7 +172,7 @@ finish(struct blob *b, struct hb_error *err)
 	return rc;
 }
 
-static int
+__attribute__((nonnull)) static int
 blob_attempt(struct hb_site *site, int attempt, void *arg, struct hb_error *err)
 {
 	struct blob *b = arg;

@@ -157,7 +157,7 @@ static size_t sorted_keys(const json_t *object, const char *names[KEYS_MAX])
 
 static void look_at(struct hb_page *p, const char *field, const json_t *value, struct said *said)
 {
-	const char *names[KEYS_MAX];
+	const char *names[KEYS_MAX] = {NULL};
 
 	if (json_is_string(value)) {
 		look_at_text(p, field, json_string_value(value), said);
@@ -174,7 +174,7 @@ static void look_at(struct hb_page *p, const char *field, const json_t *value, s
 
 void hb_draw_look_warnings(struct hb_page *p, const json_t *request)
 {
-	const char *names[KEYS_MAX];
+	const char *names[KEYS_MAX] = {NULL};
 	size_t count = sorted_keys(request, names);
 
 	for (size_t i = 0; i < count; i++) {

@@ -170,7 +170,7 @@ void hb_draw_field(struct hb_page *p, const json_t *request, const char *name)
 		hb_draw_text(p, name, json_string_value(value));
 }
 
-static char *format(const char *fmt, va_list ap)
+__attribute__((format(printf, 1, 0))) static char *format(const char *fmt, va_list ap)
 {
 	char *text = NULL;
 

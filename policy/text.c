@@ -12,7 +12,7 @@ void hb_show(const char *text, char *out, size_t size)
 {
 	size_t n = 0, room = size - 4;
 
-	for (; text[n] != '\0' && n < room; n++)
+	for (; n < room && text[n] != '\0'; n++)
 		out[n] = isprint((unsigned char)text[n]) && (unsigned char)text[n] < 0x7f ? text[n]
 											  : '?';
 	memcpy(out + n, text[n] != '\0' ? "..." : "", text[n] != '\0' ? 4 : 1);
