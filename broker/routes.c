@@ -159,11 +159,12 @@ route_operation(struct hb_request *req, void *ctx)
 		hb_refuse(req, &err);
 }
 
-/* A call passed on to the installer: its answer is parsed, and given back as an object of our own.
+/* A call passed on to an executor: its answer is parsed, and given back as an object of our own.
  */
 struct relay {
 	struct hb_broker *b;
 	struct hb_request *req;
+	enum hb_peer server;
 	const char *wanted; /* only this member, with status; NULL: all of it */
 };
 
@@ -185,8 +186,8 @@ relay_answered(int status, const json_t *body, const struct hb_error *reason, vo
 	if (!r->req)
 		goto out;
 	if (status == 0) {
-		hb_fail(&err, "executor_unreachable", "the installer can't be asked: %s",
-			reason->message);
+		hb_fail(&err, "executor_unreachable", "%s can't be asked: %s",
+			hb_peer_name(r->server), reason->message);
 		hb_refuse(r->req, &err);
 	} else if (hb_reply_failed(status, body, &err) < 0) {
 		hb_refuse(r->req, &err);
@@ -196,7 +197,8 @@ relay_answered(int status, const json_t *body, const struct hb_error *reason, vo
 		hb_reply_json(r->req, 200,
 			      json_pack("{s:s, s:O}", "status", "ok", r->wanted, part));
 	} else {
-		hb_fail(&err, "bad_reply", "the installer's answer has no %s", r->wanted);
+		hb_fail(&err, "bad_reply", "the answer of %s has no %s",
+			hb_peer_name(r->server), r->wanted);
 		hb_refuse(r->req, &err);
 	}
 out:
@@ -204,12 +206,12 @@ out:
 }
 
 static void
-relay(struct hb_broker *b, struct hb_request *req, const char *method, const char *path,
-      const char *wanted)
+relay(struct hb_broker *b, struct hb_request *req, enum hb_peer server, const char *method,
+      const char *path, const char *wanted)
 {
 	struct relay *r = hb_calloc(1, sizeof(*r));
 	json_t *body = strcmp(method, "POST") == 0 ? json_object() : NULL;
-	struct hb_call call = {.server = HB_PEER_INSTALLER,
+	struct hb_call call = {.server = server,
 			       .method = method,
 			       .path = path,
 			       .body = body,
@@ -219,17 +221,56 @@ relay(struct hb_broker *b, struct hb_request *req, const char *method, const cha
 
 	r->b = b;
 	r->req = req;
+	r->server = server;
 	r->wanted = wanted;
 	hb_request_on_close(req, relay_gone, r);
 	hb_client_start(b->process->client, &call);
 	json_decref(body);
 }
 
+/* Who knows what can be asked for. feature: must be on, since its answer tells about the host; path NULL: nobody yet. */
+static const struct {
+	const char *kind;
+	enum hb_peer server;
+	const char *feature, *path, *member;
+} kinds[] = {
+	{"runtime_releases", HB_PEER_INSTALLER, NULL, "/releases", "releases"},
+	{"docker_containers", HB_PEER_DOCKER, "docker", "/containers", "containers"},
+	{"ssh_profiles", HB_PEER_SSH, "ssh", "/profiles", "profiles"},
+	{"backups", HB_PEER_INSTALLER, NULL, NULL, "backups"},
+};
+
+static int
+discover(struct hb_broker *b, struct hb_request *req, const char *kind, struct hb_error *err)
+{
+	size_t i = 0;
+
+	while (i < sizeof(kinds) / sizeof(kinds[0]) && strcmp(kinds[i].kind, kind) != 0)
+		i++;
+	if (i == sizeof(kinds) / sizeof(kinds[0]))
+		return hb_fail(err, "unknown_kind",
+			       "kind is runtime_releases, ssh_profiles, docker_containers or backups");
+	if (!kinds[i].path)
+		return hb_fail(err, "not_deployed",
+			       "%s can't be listed: the executor that knows them is not deployed", kind);
+	if (kinds[i].feature) {
+		if (hb_broker_policy(b, err) < 0)
+			return -1;
+		if (!hb_bounds_executor(b->policy.bounds, hb_peer_dir(kinds[i].server)))
+			return hb_fail(err, "not_deployed",
+				       "%s can't be listed: the executor that knows them is not deployed",
+				       kind);
+		if (hb_policy_permits(&b->policy.live, kinds[i].feature, NULL, err) < 0)
+			return -1;
+	}
+	relay(b, req, kinds[i].server, "GET", kinds[i].path, kinds[i].member);
+	return 0;
+}
+
 static void
 route_discover(struct hb_request *req, void *ctx)
 {
 	struct hb_broker *b = ctx;
-	static const char *const later[] = {"ssh_profiles", "docker_containers", "backups"};
 	struct {
 		const char *kind;
 	} in = {0};
@@ -239,28 +280,16 @@ route_discover(struct hb_request *req, void *ctx)
 
 	if (!hb_access_ok(b, req))
 		return;
-	if (hb_fields_decode(hb_request_json(req), fields, 1, &in, &err) < 0)
-		goto refused;
-	if (strcmp(in.kind, "runtime_releases") == 0) {
-		relay(b, req, "GET", "/releases", "releases");
-		return;
-	}
-	hb_fail(&err, "unknown_kind",
-		"kind is runtime_releases, ssh_profiles, docker_containers or backups");
-	for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++)
-		if (strcmp(in.kind, later[i]) == 0)
-			hb_fail(&err, "not_deployed",
-				"%s can't be listed: the executor that knows them is not deployed",
-				in.kind);
-refused:
-	hb_refuse(req, &err);
+	if (hb_fields_decode(hb_request_json(req), fields, 1, &in, &err) < 0 ||
+	    discover(b, req, in.kind, &err) < 0)
+		hb_refuse(req, &err);
 }
 
 static void
 route_runtime(struct hb_request *req, void *ctx)
 {
 	if (may_read(ctx, req))
-		relay(ctx, req, "GET", "/runtime", NULL);
+		relay(ctx, req, HB_PEER_INSTALLER, "GET", "/runtime", NULL);
 }
 
 static void
@@ -275,7 +304,7 @@ route_verify(struct hb_request *req, void *ctx)
 		hb_refuse(req, &err);
 		return;
 	}
-	relay(ctx, req, "POST", "/verify", NULL);
+	relay(ctx, req, HB_PEER_INSTALLER, "POST", "/verify", NULL);
 }
 
 #define CALLERS (HB_PEER_BIT(HB_PEER_CLIENT) | HB_PEER_BIT(HB_PEER_OPERATOR))
