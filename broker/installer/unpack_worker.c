@@ -11,6 +11,7 @@
 #include <linux/close_range.h>
 #include <locale.h>
 #include <malloc.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -108,7 +109,13 @@ static int confine(uid_t uid, gid_t gid, bool degraded_ok, struct hb_error *err)
 	if (fchdir(STAGING_FD) < 0)
 		return hb_fail_errno(err, "io_failed",
 				     "the unpack worker cannot enter the staging directory");
-	if (become(uid, gid, err) < 0 || hb_sandbox_apply(&box, degraded_ok, &report, err) < 0)
+	if (become(uid, gid, err) < 0)
+		return -1;
+	/* Even stuck in a library it must not outlive the installer; after the change of identity,
+	 * which would clear it. A parent that is gone already shows as the end of the socket. */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+		return hb_fail_errno(err, "io_failed", "the unpack worker cannot bind its life");
+	if (hb_sandbox_apply(&box, degraded_ok, &report, err) < 0)
 		return -1;
 	umask(0); /* modes come from the layers; directories are 0700 until the end */
 	return 0;

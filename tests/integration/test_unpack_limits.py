@@ -272,13 +272,24 @@ class Failures(Case):
         self.assertIn("signal 9", answer["message"])
 
     def test_worker_ends_with_its_parent(self):
+        self.dies_with_parent(lambda worker: None)
+
+    def test_stuck_worker_ends_with_its_parent(self):
+        # Stopped, it cannot notice anything by itself.
+        self.dies_with_parent(lambda worker: os.kill(worker, signal.SIGSTOP))
+
+    def dies_with_parent(self, before):
         box = self.box(wait=True)
         with self.start(box, Layer(entry("a"))) as run:
             worker = int(run.stdout.readline().split()[1])
             handle = os.pidfd_open(worker)
+            before(worker)
             run.kill()
-        self.assertEqual(select.select([handle], [], [], 20)[0], [handle])
+        ended = select.select([handle], [], [], 20)[0]
+        if not ended:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
         os.close(handle)
+        self.assertTrue(ended, "the worker outlived its parent")
 
     def test_worker_holds_nothing(self):
         box = self.box(wait=True)
