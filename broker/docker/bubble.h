@@ -45,9 +45,14 @@ void hb_bubble_keep(struct hb_bubble_job *job);
  * it printed). */
 const char *hb_bubble_program(void);
 void hb_bubble_why(const char *said, struct hb_error *err);
-/* bubble_args.c: the argument vector of bubblewrap, NULL-terminated; the caller frees each and the vector. */
-char **hb_bubble_args(const struct hb_bubble_job *job, int status_fd, int block_fd, struct hb_error *err);
-void hb_bubble_args_free(char **args);
+/* Descriptors that bubblewrap is given, as numbers. */
+struct hb_bubble_fds {
+	int status, block, filter;
+};
+/* bubble_args.c: bubblewrap's options in a file for --args; its descriptor, or -1. */
+int hb_bubble_args(const struct hb_bubble_job *job, const struct hb_bubble_fds *fds, struct hb_error *err);
+/* bubble_filter.c: what a command may not call, as a BPF program in a file for --seccomp; its descriptor, or -1. */
+int hb_bubble_filter(struct hb_error *err);
 /* bubble_cgroup.c: a cgroup of its own when local.cgroup is set. Code sandbox_no_cgroup. */
 int hb_bubble_cgroup_make(struct hb_bubble_job *job, struct hb_error *err);
 void hb_bubble_cgroup_end(struct hb_bubble_job *job);

@@ -53,11 +53,12 @@ static void limits(const struct hb_bubble_job *job)
 
 /* The child that becomes bubblewrap. What it says about itself comes where the command's standard error comes: it says
  * something only when it fails, and then there is no command. */
-static _Noreturn void become(struct hb_bubble_job *job, char **args, pid_t keeper)
+static _Noreturn void become(struct hb_bubble_job *job, int args_fd, pid_t keeper)
 {
 	static char *const environment[] = {NULL};
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	char procs[600];
+	char procs[600], number[16], command[16384];
+	const char *args[] = {"bwrap", "--args", number, "--", "/bin/sh", "-c", command, NULL};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != keeper)
@@ -70,12 +71,14 @@ static _Noreturn void become(struct hb_bubble_job *job, char **args, pid_t keepe
 		if (fd < 0 || write(fd, "0", 1) != 1)
 			_exit(125);
 	}
+	snprintf(number, sizeof number, "%d", args_fd);
+	snprintf(command, sizeof command, "%s", job->command);
 	limits(job);
 	setsid();
 	umask(022);
 	if (dup2(null, 0) < 0 || dup2(job->out, 1) < 0 || dup2(job->error, 2) < 0)
 		_exit(125);
-	execve(hb_bubble_program(), args, environment);
+	execve(hb_bubble_program(), (char *const *)(uintptr_t)args, environment);
 	_exit(126);
 }
 
@@ -91,17 +94,18 @@ static void report(const struct hb_bubble_job *job, json_t *line)
 
 static int launch(struct keeper *k, struct hb_error *err)
 {
-	int status[2] = {-1, -1}, block[2] = {-1, -1}, rc = -1;
+	int status[2] = {-1, -1}, block[2] = {-1, -1}, args = -1, filter = -1, rc = -1;
 	pid_t self = getpid();
-	char **args = NULL;
 
-	/* The far ends are inherited by bubblewrap, so not close-on-exec there. */
 	if (pipe2(status, O_CLOEXEC) < 0 || pipe2(block, O_CLOEXEC) < 0) {
 		hb_fail_errno(err, "no_worker", "pipes can't be made");
 		goto out;
 	}
-	args = hb_bubble_args(k->job, status[1], block[0], err);
-	if (!args)
+	filter = hb_bubble_filter(err);
+	if (filter < 0)
+		goto out;
+	args = hb_bubble_args(k->job, &(struct hb_bubble_fds){status[1], block[0], filter}, err);
+	if (args < 0)
 		goto out;
 	k->pid = fork();
 	if (k->pid == 0) {
@@ -120,7 +124,8 @@ static int launch(struct keeper *k, struct hb_error *err)
 	fcntl(k->status, F_SETFL, O_NONBLOCK);
 	rc = 0;
 out:
-	hb_bubble_args_free(args);
+	hb_close(&args);
+	hb_close(&filter);
 	hb_close(&status[0]);
 	hb_close(&status[1]);
 	hb_close(&block[0]);
