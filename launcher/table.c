@@ -45,17 +45,19 @@ const uint64_t hb_service_caps_any = INSTALLER_CAPS;
 int
 hb_programs_init(struct hb_programs *p, const char *libexec, struct hb_error *err)
 {
-	ssize_t len = readlink("/proc/self/exe", p->own_dir, sizeof(p->own_dir) - 1);
+	char self[sizeof(p->own_dir)];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	char *slash;
 
 	p->libexec = libexec;
 	if (len < 0)
 		return hb_fail_errno(err, "program_missing",
 				     "cannot find my own program file (is /proc mounted?)");
-	p->own_dir[len] = '\0';
-	slash = strrchr(p->own_dir, '/');
+	self[len] = '\0';
+	slash = strrchr(self, '/');
 	if (slash != NULL)
 		*slash = '\0';
+	memcpy(p->own_dir, self, strlen(self) + 1);
 	return 0;
 }
 
