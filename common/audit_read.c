@@ -268,3 +268,35 @@ out:
 	fclose(log);
 	return rc;
 }
+
+int
+hb_audit_scan(int dirfd, const char *path, hb_audit_each each, void *arg, struct hb_error *err)
+{
+	struct audit_mark at = AUDIT_MARK_EMPTY;
+	struct hb_error e;
+	char *line = NULL;
+	size_t room = 0;
+	ssize_t n;
+	FILE *log;
+	int fd, rc = 0;
+
+	fd = hb_fs_open_beneath(dirfd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, &e);
+	if (fd < 0)
+		return hb_fail(err, "audit_unreadable", "the log: %s", e.message);
+	log = fdopen(fd, "r");
+	if (log == NULL) {
+		hb_close(&fd);
+		return hb_fail_errno(err, "audit_unreadable", "reading %s", path);
+	}
+	while (rc == 0 && (n = getline(&line, &room, log)) > 0 && line[n - 1] == '\n') {
+		if (!hb_audit_follows(line, (size_t)n - 1, &at, &at, &e))
+			rc = hb_fail(err, "audit_broken", "%s:%" PRId64 ": %s", path, at.head.seq + 1, e.message);
+		else if (each(&at.head, line, (size_t)n - 1, arg) != 0)
+			break;
+	}
+	if (rc == 0 && ferror(log))
+		rc = hb_fail_errno(err, "audit_unreadable", "reading %s", path);
+	free(line);
+	fclose(log);
+	return rc;
+}

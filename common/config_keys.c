@@ -44,6 +44,11 @@ const struct hb_config_key hb_config_keys[] = {
 	    "Seconds an operation waits for a person before it expires."),
 	INT("broker.grant_life", "120", 5, 3600, "Seconds a grant is usable after the approval."),
 	INT("broker.queue_max", "16", 1, 256, "Approved operations that may wait for their turn."),
+	INT("broker.approver_silence", "60", 0, 86400,
+	    "Seconds without a word from the approver after which nothing is prepared or begun. 0: no limit."),
+	BOOL("broker.coalesce", "yes",
+	     "Whether the same request, asked again by the same user and session while it waits for a decision, is "
+	     "the same operation."),
 
 	BOOL("runtime.enabled", "yes", "Whether the runtime is managed at all."),
 	TEXT("runtime.image",
@@ -113,6 +118,10 @@ const struct hb_config_key hb_config_keys[] = {
 
 	TEXT("approver.api_base", "https://api.telegram.org",
 	     "Base address of the Telegram Bot API."),
+	INT("approver.pending_per_user", "32", 1, 65536,
+	    "Requests that may wait for one user at once; more are refused."),
+	INT("approver.denial_cooldown", "60", 0, 86400,
+	    "Seconds during which an operation that was denied can't be asked for again unchanged."),
 	LIST("approver.console_approvers", "0=0",
 	     "Unix users that may decide in a terminal and who each one is: UID=USER_ID."),
 	INT("approver.poll_timeout", "25", 1, 50, "Seconds of one long poll."),

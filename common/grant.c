@@ -32,6 +32,8 @@ hb_grant_to_json(const struct hb_grant *g)
 		      (json_int_t)g->expires_at, "key_id", g->key_id);
 	if (o != NULL && g->tree_digest[0] != '\0')
 		json_object_set_new(o, "tree_digest", json_string(g->tree_digest));
+	if (o != NULL && g->requested_by[0] != '\0')
+		json_object_set_new(o, "requested_by", json_string(g->requested_by));
 	return o;
 }
 
@@ -39,7 +41,7 @@ hb_grant_to_json(const struct hb_grant *g)
 struct raw_grant {
 	long long v, generation, issued_at, not_before, expires_at;
 	const char *grant_id, *audience, *capability, *operation_id, *target, *feature, *action,
-		*digest, *summary_digest, *tree_digest, *session, *decision, *key_id;
+		*digest, *summary_digest, *tree_digest, *requested_by, *session, *decision, *key_id;
 	json_t *user_ids;
 };
 
@@ -65,6 +67,7 @@ static const struct hb_field grant_fields[] = {
 	TEXT(digest, HB_FIELD_REQUIRED | HB_FIELD_HEX64, 0, 0),
 	TEXT(summary_digest, HB_FIELD_REQUIRED | HB_FIELD_HEX64, 0, 0),
 	TEXT(tree_digest, HB_FIELD_HEX64, 0, 0),
+	TEXT(requested_by, HB_FIELD_DECIMAL, 0, 0),
 	{"user_ids", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(struct raw_grant, user_ids), 1,
 	 HB_GRANT_USERS_MAX},
 	TEXT(session, HB_FIELD_REQUIRED, 1, 127),
@@ -142,7 +145,7 @@ check_raw(const struct raw_grant *r, struct hb_error *err)
 int
 hb_grant_from_json(const json_t *object, struct hb_grant *out, struct hb_error *err)
 {
-	struct raw_grant r = {.tree_digest = ""};
+	struct raw_grant r = {.tree_digest = "", .requested_by = ""};
 	struct hb_grant g = {0};
 
 	if (hb_fields_decode(object, grant_fields, sizeof(grant_fields) / sizeof(grant_fields[0]),
@@ -160,6 +163,7 @@ hb_grant_from_json(const json_t *object, struct hb_grant *out, struct hb_error *
 	    copy(g.summary_digest, sizeof(g.summary_digest), "summary_digest", r.summary_digest,
 		 err) != 0 ||
 	    copy(g.tree_digest, sizeof(g.tree_digest), "tree_digest", r.tree_digest, err) != 0 ||
+	    copy(g.requested_by, sizeof(g.requested_by), "requested_by", r.requested_by, err) != 0 ||
 	    copy(g.session, sizeof(g.session), "session", r.session, err) != 0 ||
 	    copy(g.key_id, sizeof(g.key_id), "key_id", r.key_id, err) != 0) {
 		if (err != NULL)
@@ -250,6 +254,17 @@ hb_grant_open(const json_t *envelope, const struct hb_public_key *key, struct hb
 		rc = hb_grant_from_json(p.grant, out, err);
 	hb_buf_free(&bytes);
 	return rc;
+}
+
+int
+hb_grant_open_ring(const json_t *envelope, const struct hb_keyring *keys, struct hb_grant *out,
+		   struct hb_error *err)
+{
+	const char *id = hb_json_text(json_object_get(envelope, "grant"), "key_id", "");
+	const struct hb_public_key *key = hb_keyring_find(keys, id);
+
+	/* Of an unknown key: the present one's refusal names both. */
+	return hb_grant_open(envelope, key != NULL ? key : &keys->keys[0], out, err);
 }
 
 int

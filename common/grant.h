@@ -13,6 +13,7 @@
 
 #include "common/digest.h"
 #include "common/error.h"
+#include "common/keyring.h"
 #include "common/keys.h"
 
 #define HB_GRANT_USERS_MAX 16
@@ -29,6 +30,7 @@ struct hb_grant {
 	char digest[HB_HEX256];         /* of the sealed operation */
 	char summary_digest[HB_HEX256]; /* of the exact text shown */
 	char tree_digest[HB_HEX256];    /* "" when absent */
+	char requested_by[24];          /* the user who asked, "" when absent (grants of older releases) */
 	char user_ids[HB_GRANT_USERS_MAX][24];
 	size_t user_count;
 	char session[128];
@@ -49,6 +51,10 @@ json_t *hb_grant_seal(struct hb_grant *g, const struct hb_signing_key *key, stru
  * grant_bad_signature. Says nothing yet about whom or what it is for. */
 int hb_grant_open(const json_t *envelope, const struct hb_public_key *key, struct hb_grant *out,
 		  struct hb_error *err);
+
+/* The same with any key of the ring, chosen by the grant's key_id. */
+int hb_grant_open_ring(const json_t *envelope, const struct hb_keyring *keys, struct hb_grant *out,
+		       struct hb_error *err);
 
 /* What an executor expects a grant to say; each field is compared. */
 struct hb_grant_expect {

@@ -47,8 +47,8 @@ decode_line(const char *text, const char *prefix, unsigned char out[32])
 	return 0;
 }
 
-static void
-set_id(struct hb_public_key *key)
+void
+hb_public_key_set_id(struct hb_public_key *key)
 {
 	char hex[HB_HEX256];
 
@@ -81,7 +81,7 @@ hb_public_key_load(int dirfd, const char *path, struct hb_public_key *out, struc
 			path, PUBLIC_PREFIX);
 		goto out;
 	}
-	set_id(&key);
+	hb_public_key_set_id(&key);
 	*out = key;
 	rc = 0;
 out:
@@ -113,7 +113,7 @@ hb_signing_key_load(int dirfd, const char *path, uid_t owner, struct hb_signing_
 		goto out;
 	}
 	crypto_sign_seed_keypair(key->public.bytes, key->secret, seed);
-	set_id(&key->public);
+	hb_public_key_set_id(&key->public);
 	*out = key;
 	key = NULL;
 	rc = 0;

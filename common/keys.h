@@ -21,6 +21,8 @@ struct hb_public_key {
 
 struct hb_signing_key; /* opaque, in sodium_malloc'ed memory */
 
+/* After the bytes were filled in. */
+void hb_public_key_set_id(struct hb_public_key *key);
 int hb_public_key_load(int dirfd, const char *path, struct hb_public_key *out, struct hb_error *err);
 /* owner: the uid that must own the file (or root). */
 int hb_signing_key_load(int dirfd, const char *path, uid_t owner, struct hb_signing_key **out,

@@ -5,7 +5,9 @@
  *
  * owner            path                          mode
  * root             hermes.conf, bounds.conf      0644
- * root             public/                       0755   approver.pub, host-id
+ * root             public/                       0755   approver.pub, host-id; keys of a rotation (common/keyring.h)
+ * approver         public/approver/              0755   what the approver signs for everybody to read: control.json
+ *                                                       (pause, revocations), checkpoint.json (audit heads), 0644
  * admin            policy/                       0755   policy.json 0644 (live policy); for readers that are not
  *                                                       ours, one line each, 0644: features, users, policy-generation
  * each process     run/<process>/sock            dir 0750, group = its callers' group
@@ -22,6 +24,11 @@
 #define HB_PATH_POLICY_USERS "policy/users"
 #define HB_PATH_POLICY_GENERATION "policy/policy-generation"
 #define HB_PATH_PUBLIC_KEY "public/approver.pub"
+#define HB_PATH_PREVIOUS_KEY "public/approver-previous.pub"
+#define HB_PATH_RETIRED_KEYS "public/retired"
+#define HB_PATH_APPROVER_PUBLIC "public/approver"
+#define HB_PATH_CONTROL "public/approver/control.json"
+#define HB_PATH_CHECKPOINT "public/approver/checkpoint.json"
 #define HB_PATH_HOST_ID "public/host-id" /* 32 hex digits and newline */
 
 #define HB_PATH_BROKER_DB "broker/operations.db"

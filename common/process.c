@@ -444,6 +444,13 @@ hb_process_health(struct hb_process *p, const char *error)
 			   "version", HB_VERSION, "pid", (int)getpid(), "uid", (int)geteuid(),
 			   "started_at", (json_int_t)p->started_at, "uptime",
 			   (json_int_t)(hb_now() - p->started_at), "sandbox", sandbox);
+	if (p->audit != NULL) {
+		struct hb_audit_head head = hb_audit_head(p->audit);
+
+		/* For the approver's checkpoints. */
+		json_object_set_new(checks, "audit",
+				    json_pack("{s:I, s:s}", "seq", (json_int_t)head.seq, "hash", head.hash));
+	}
 	health =
 		json_pack("{s:s, s:o}", "status", error != NULL ? "error" : "ok", "checks", checks);
 	if (error != NULL)

@@ -29,7 +29,7 @@ struct list {
 	size_t count;
 };
 
-enum { USERS, EXECUTORS, REPOSITORIES, BIND_ROOTS, LIST_COUNT };
+enum { USERS, EXECUTORS, REPOSITORIES, BIND_ROOTS, NO_SELF, LIST_COUNT };
 
 static const char *const docker_fields[] = {"privileged",   "host_namespaces",     "devices",
 					    "capabilities", "published_addresses", "security_opt",
@@ -104,6 +104,15 @@ static bool good_bind_root(const char *item)
 	return hb_path_normal(item) && strcmp(item, "/") != 0 && strlen(item) <= ITEM_MAX;
 }
 
+static bool good_feature(const char *item)
+{
+	for (size_t i = 0; i < FEATURES; i++) {
+		if (strcmp(features[i], item) == 0)
+			return true;
+	}
+	return false;
+}
+
 static const struct {
 	const char *section, *key;
 	int list;
@@ -116,6 +125,7 @@ static const struct {
 	 "write registry/repository in full, registry/path/all, or oci:/directory"},
 	{"docker", "bind_roots", BIND_ROOTS, good_bind_root,
 	 "write absolute directories other than /"},
+	{"quorum", "no_self_approval", NO_SELF, good_feature, "known are runtime, local, docker and ssh"},
 };
 
 static char *trim(char *s)
@@ -298,6 +308,11 @@ bool hb_bounds_docker_field(const struct hb_bounds *b, const char *field)
 size_t hb_bounds_bind_roots(const struct hb_bounds *b, const char *const **roots)
 {
 	return give(&b->lists[BIND_ROOTS], roots);
+}
+
+bool hb_bounds_no_self(const struct hb_bounds *b, const char *feature)
+{
+	return listed(&b->lists[NO_SELF], feature);
 }
 
 int hb_bounds_quorum(const struct hb_bounds *b, const char *feature)

@@ -6,6 +6,7 @@
  * privileged = no, host_namespaces = no, devices = no, capabilities = no, published_addresses = no,
  *            security_opt = no, sysctls = no, bind_roots = (none)
  *   [quorum] runtime = 1, local = 1, docker = 1, ssh = 1   (least number of approvers)
+ *            no_self_approval = (none)     features where whoever asked can't approve
  * A key that is absent allows nothing (quorum: 1). Names are written in full, in one spelling.
  * Missing, unreadable, malformed or group/world-writable: nothing is allowed, and the error says
  * why. Codes: bounds_missing, bounds_malformed, loose_permissions, too_large.
@@ -29,6 +30,8 @@ bool hb_bounds_executor(const struct hb_bounds *b, const char *executor);
 bool hb_bounds_repository(const struct hb_bounds *b, const char *name);
 bool hb_bounds_docker_field(const struct hb_bounds *b, const char *field);
 size_t hb_bounds_bind_roots(const struct hb_bounds *b, const char *const **roots);
+/* [quorum] no_self_approval = runtime, docker: there whoever asked can't approve. */
+bool hb_bounds_no_self(const struct hb_bounds *b, const char *feature);
 int hb_bounds_quorum(const struct hb_bounds *b, const char *feature);
 
 #endif

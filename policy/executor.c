@@ -375,7 +375,7 @@ int hb_executor_gate(struct hb_executor *ex, struct hb_gate *out, struct hb_erro
 		.own = ex->options.own ? ex->options.own(ex->options.ctx) : NULL,
 	};
 
-	if (hb_public_key_load(AT_FDCWD, HB_PATH_PUBLIC_KEY, &gate.key, err) < 0)
+	if (hb_gate_load_keys(&gate, err) < 0)
 		return -1;
 	*out = gate;
 	return 0;

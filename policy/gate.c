@@ -7,11 +7,13 @@
  */
 #include "policy/gate.h"
 
+#include <fcntl.h>
 #include <string.h>
 
 #include "common/fields.h"
 #include "common/ids.h"
 #include "common/json.h"
+#include "policy/control.h"
 #include "policy/floor.h"
 #include "policy/operation.h"
 #include "policy/summary.h"
@@ -105,6 +107,13 @@ static int check_quorum(const struct hb_grant *grant, const char *feature,
 				       "user %s, who approved this, is not an execution approver",
 				       grant->user_ids[i]);
 	}
+	for (size_t i = 0; hb_policy_no_self(view, feature) && i < grant->user_count; i++) {
+		/* Who asked is in the grant, signed; one that doesn't say could have been anybody's. */
+		if (!*grant->requested_by || strcmp(grant->user_ids[i], grant->requested_by) == 0)
+			return hb_fail(err, "self_approval",
+				       "%s operations can't be approved by whoever asked for them (user %s)",
+				       feature, grant->user_ids[i]);
+	}
 	if (grant->user_count < (size_t)needed)
 		return hb_fail(err, "quorum_not_met",
 			       "%zu of the %d approvals that %s operations need were given",
@@ -112,14 +121,29 @@ static int check_quorum(const struct hb_grant *grant, const char *feature,
 	return 0;
 }
 
+/* The approver's own word, apart from grants: is everything paused, is this one taken back? Read before the
+ * grant is looked at, so that a pause is a pause whatever is sent. */
+static int check_control(struct hb_gate *g, const struct hb_keyring *keys, struct hb_control *control,
+			 struct hb_error *err)
+{
+	if (hb_control_load(keys, g->audience, control, err) < 0 ||
+	    hb_ledger_see_control(g->ledger, control->sequence, err) < 0)
+		return -1;
+	return hb_control_permits(control, err);
+}
+
 static int check_with(struct hb_gate *g, const struct hb_execute *x,
 		      const struct hb_policy_view *view, struct hb_grant *grant,
 		      struct hb_error *err)
 {
 	char digest[HB_HEX256], summary_digest[HB_HEX256];
+	struct hb_keyring keys = g->keys;
+	struct hb_control control;
 
-	if (check_policy(g, x, view, err) < 0 ||
-	    hb_grant_open(x->envelope, &g->key, grant, err) < 0 ||
+	if (keys.count == 0)
+		keys.keys[keys.count++] = g->key;
+	if (check_policy(g, x, view, err) < 0 || check_control(g, &keys, &control, err) < 0 ||
+	    hb_grant_open_ring(x->envelope, &keys, grant, err) < 0 || hb_control_grant(&control, grant, err) < 0 ||
 	    compute(x, digest, summary_digest, err) < 0)
 		return -1;
 	const struct hb_grant_expect expect = {
@@ -140,6 +164,14 @@ static int check_with(struct hb_gate *g, const struct hb_execute *x,
 	    (g->own && hb_floor_check_own(g->own, x->feature, x->request, err) < 0))
 		return -1;
 	return hb_bounds_check(view->bounds, x->feature, x->request, err);
+}
+
+int hb_gate_load_keys(struct hb_gate *g, struct hb_error *err)
+{
+	if (hb_keyring_load(AT_FDCWD, hb_now(), &g->keys, err) < 0)
+		return -1;
+	g->key = g->keys.keys[0];
+	return 0;
 }
 
 int hb_gate_check(struct hb_gate *g, const struct hb_execute *x, struct hb_grant *grant,

@@ -19,10 +19,14 @@ struct hb_gate {
 	const char *audience; /* host id */
 	uid_t admin_uid;
 	struct hb_public_key key;
+	struct hb_keyring keys; /* during a rotation more than one; empty: only `key` */
 	struct hb_ledger *ledger;
 	const struct hb_floor_own
 		*own; /* what of this host is ours; NULL: only what the names tell */
 };
+
+/* Fill in key and keys from public/, as they are now. */
+int hb_gate_load_keys(struct hb_gate *g, struct hb_error *err);
 
 /* What /execute carried, decoded: exact fields operation_id, feature, request, envelope. Borrowed
  * from the body. */
@@ -34,7 +38,8 @@ int hb_execute_decode(const json_t *body, struct hb_execute *out, struct hb_erro
 
 /* Everything but the burn: used when an operation is taken into the queue. `grant` is filled on
  * success only. Codes: those of policy/live.h, common/grant.h, policy/floor.h, and not_deployed,
- * not_sealed, quorum_not_met, user_not_allowed, generation_went_back. */
+ * not_sealed, quorum_not_met, self_approval, user_not_allowed, generation_went_back; of policy/control.h:
+ * paused, grant_revoked, control_unusable, control_went_back. */
 int hb_gate_check(struct hb_gate *g, const struct hb_execute *x, struct hb_grant *grant,
 		  struct hb_error *err);
 /* Check again and burn: the last step before the effect. Also grant_replayed. */

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -75,8 +76,9 @@ static int malformed(struct hb_error *err, const char *why)
 		       HB_PATH_POLICY, why);
 }
 
-static int take_features(const json_t *array, struct hb_policy *p, struct hb_error *err)
+static int take_features(const json_t *array, const char *what, unsigned *out, struct hb_error *err)
 {
+	char why[64];
 	size_t i;
 	json_t *item;
 
@@ -86,11 +88,11 @@ static int take_features(const json_t *array, struct hb_policy *p, struct hb_err
 		/* Only canonical names in the file: one spelling. */
 		unsigned bit = name && strcmp(name, "sandbox") != 0 ? hb_feature_bit(name) : 0;
 
-		if (bit == 0)
-			return malformed(err, "features holds an unknown name");
-		if (p->features & bit)
-			return malformed(err, "features names one twice");
-		p->features |= bit;
+		if (bit == 0 || (*out & bit)) {
+			snprintf(why, sizeof(why), bit == 0 ? "%s holds an unknown name" : "%s names one twice", what);
+			return malformed(err, why);
+		}
+		*out |= bit;
 	}
 	return 0;
 }
@@ -134,7 +136,7 @@ static int policy_from_json(const json_t *object, struct hb_policy *out, struct 
 {
 	struct {
 		long long version, generation;
-		json_t *features, *users, *quorum;
+		json_t *features, *users, *quorum, *no_self;
 		bool paused;
 	} f = {0};
 	static const struct hb_field fields[] = {
@@ -149,6 +151,7 @@ static int policy_from_json(const json_t *object, struct hb_policy *out, struct 
 		{"quorum", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(__typeof__(f), quorum), 0,
 		 0},
 		{"paused", HB_FIELD_BOOL, HB_FIELD_REQUIRED, offsetof(__typeof__(f), paused), 0, 0},
+		{"no_self_approval", HB_FIELD_ARRAY, 0, offsetof(__typeof__(f), no_self), 0, FEATURES},
 	};
 	struct hb_policy p = {0};
 	struct hb_error why = {0};
@@ -157,7 +160,8 @@ static int policy_from_json(const json_t *object, struct hb_policy *out, struct 
 		return malformed(err, why.message);
 	p.generation = f.generation;
 	p.paused = f.paused;
-	if (take_features(f.features, &p, err) < 0 || take_users(f.users, &p, err) < 0 ||
+	if (take_features(f.features, "features", &p.features, err) < 0 ||
+	    take_features(f.no_self, "no_self_approval", &p.no_self, err) < 0 || take_users(f.users, &p, err) < 0 ||
 	    take_quorum(f.quorum, &p, err) < 0)
 		return -1;
 	*out = p;
@@ -249,6 +253,11 @@ bool hb_policy_user(const struct hb_policy *p, const char *user_id)
 	return false;
 }
 
+bool hb_policy_no_self(const struct hb_policy_view *v, const char *feature)
+{
+	return (v->live.no_self & hb_feature_bit(feature)) != 0 || hb_bounds_no_self(v->bounds, feature);
+}
+
 int hb_policy_permits(const struct hb_policy *p, const char *feature, const char *user_id,
 		      struct hb_error *err)
 {
@@ -276,18 +285,27 @@ int hb_policy_permits(const struct hb_policy *p, const char *feature, const char
 
 json_t *hb_policy_to_json(const struct hb_policy *p)
 {
-	json_t *names = json_array(), *users = json_array(), *quorum = json_object();
+	json_t *names = json_array(), *users = json_array(), *quorum = json_object(), *no_self = json_array();
+	json_t *o;
 
 	for (size_t i = 0; i < FEATURES; i++) {
 		if (p->features & (1u << i))
 			json_array_append_new(names, json_string(features[i].name));
+		if (p->no_self & (1u << i))
+			json_array_append_new(no_self, json_string(features[i].name));
 		json_object_set_new(quorum, features[i].name, json_integer(p->quorum[i]));
 	}
 	for (size_t i = 0; i < p->user_count; i++)
 		json_array_append_new(users, json_string(p->users[i]));
-	return json_pack("{s:i, s:I, s:o, s:o, s:o, s:b}", "version", 1, "generation",
+	o = json_pack("{s:i, s:I, s:o, s:o, s:o, s:b}", "version", 1, "generation",
 			 (json_int_t)p->generation, "features", names, "users", users, "quorum",
 			 quorum, "paused", (int)p->paused);
+	/* Absent when empty: a policy that doesn't use it stays readable to a release without it. */
+	if (json_array_size(no_self) > 0)
+		json_object_set_new(o, "no_self_approval", no_self);
+	else
+		json_decref(no_self);
+	return o;
 }
 
 static bool stat_stamp(const char *path, unsigned long long *ino, long long *ns, long long *size)

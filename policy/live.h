@@ -1,6 +1,7 @@
 /*
  * Live policy (policy/policy.json), changed by admin or hermesctl within the bounds:
- *   {"version":1,"generation":N,"features":["runtime",..],"users":["123",..],"quorum":{"runtime":1,..},"paused":false}
+ *   {"version":1,"generation":N,"features":["runtime",..],"users":["123",..],"quorum":{"runtime":1,..},"paused":false,
+ *    "no_self_approval":["docker",..]}        (the last one may be absent: none)
  * Every change raises the generation; grants and pending approvals of an older one die at once.
  * Written to a temporary file, synced, renamed, directory synced, under a lock file; text
  * projections for other readers are written beside it (policy/features, policy/users:
@@ -32,6 +33,7 @@ struct hb_policy {
 	char users[HB_POLICY_USERS_MAX][24];
 	size_t user_count;
 	int quorum[4]; /* by bit number of the feature */
+	unsigned no_self; /* HB_FEATURE_*: whoever asked can't approve */
 	bool paused;
 };
 
@@ -67,6 +69,9 @@ typedef int (*hb_policy_change)(struct hb_policy *p, const struct hb_bounds *b, 
 				struct hb_error *err);
 int hb_policy_update(uid_t owner, bool create, hb_policy_change change, void *arg,
 		     struct hb_policy *after, struct hb_error *err);
+
+/* Whoever asked for it may not be one of those who approve it: the live policy says so, or the bounds. */
+bool hb_policy_no_self(const struct hb_policy_view *v, const char *feature);
 
 json_t *hb_policy_to_json(const struct hb_policy *p);
 

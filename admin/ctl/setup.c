@@ -30,6 +30,8 @@ static const struct {
 	bool callers;
 } directories[] = {
 	{"public", 0755, ROOT, false},
+	{"public/approver", 0755, HB_PEER_APPROVER, false},
+	{"public/retired", 0755, ROOT, false},
 	{"log", 0755, ROOT, false},
 	{"run", 0755, ROOT, false},
 	{"clients", 0755, ROOT, false},

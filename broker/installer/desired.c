@@ -20,7 +20,7 @@ int hb_installer_gate(struct hb_installer *in, struct hb_gate *out, struct hb_er
 		.ledger = in->ledger,
 	};
 
-	if (hb_public_key_load(AT_FDCWD, HB_PATH_PUBLIC_KEY, &gate.key, err) < 0)
+	if (hb_gate_load_keys(&gate, err) < 0)
 		return -1;
 	*out = gate;
 	return 0;

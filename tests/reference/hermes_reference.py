@@ -141,7 +141,7 @@ def open_grant(envelope, key):
     if set(envelope) != {"grant", "signature"} or not isinstance(envelope["grant"], dict):
         raise Refused("the envelope is malformed")
     grant = envelope["grant"]
-    if set(grant) - {"tree_digest"} != GRANT_FIELDS or grant["v"] != 1:
+    if set(grant) - {"tree_digest", "requested_by"} != GRANT_FIELDS or grant["v"] != 1:
         raise Refused("the grant has other fields")
     if grant["key_id"] != hashlib.sha256(key).hexdigest()[:16]:
         raise Refused("the grant is signed by another key")

@@ -6,7 +6,9 @@
 
 #include "common/ids.h"
 #include "common/json.h"
+#include "common/keyring.h"
 #include "common/paths.h"
+#include "policy/control.h"
 #include "policy/gate.h"
 #include "policy/operation.h"
 #include "policy/summary.h"
@@ -95,12 +97,14 @@ static void enter(void)
 	umask(022);
 	ck_assert_int_ge(sodium_init(), 0);
 	ck_assert_int_eq(mkdir("policy", 0755), 0);
+	ck_assert_int_eq(mkdir("public", 0755), 0);
+	ck_assert_int_eq(mkdir(HB_PATH_APPROVER_PUBLIC, 0755), 0);
 	put_bounds("installer", "ghcr.io/a/b");
 	put_policy(5, "\"runtime\"", "\"1\",\"2\"", 1, false);
-	ck_works(hb_keys_create(AT_FDCWD, "signing", geteuid(), getegid(), "public", err));
+	ck_works(hb_keys_create(AT_FDCWD, "signing", geteuid(), getegid(), HB_PATH_PUBLIC_KEY, err));
 	ck_works(hb_signing_key_load(AT_FDCWD, "signing", geteuid(), &key, err));
 	gate = (struct hb_gate){.target = "installer", .audience = HOST, .admin_uid = ADMIN};
-	ck_works(hb_public_key_load(AT_FDCWD, "public", &gate.key, err));
+	ck_works(hb_gate_load_keys(&gate, err));
 	ck_works(hb_ledger_open("ledger.db", &gate.ledger, NULL, err));
 	make_request();
 	make_grant();
@@ -112,6 +116,18 @@ static void leave(void)
 	hb_signing_key_free(key);
 	json_decref(request);
 	test_leave();
+}
+
+static void put_control(struct hb_control c, const struct hb_signing_key *by, const char *host)
+{
+	json_t *envelope;
+
+	strcpy(c.by, "1");
+	strcpy(c.channel, "telegram");
+	envelope = hb_control_seal(&c, host, by, NULL);
+	ck_assert_ptr_nonnull(envelope);
+	ck_works(hb_control_write(envelope, err));
+	json_decref(envelope);
 }
 
 /* Sign the grant as it is now and take it to the gate. */
@@ -290,6 +306,129 @@ START_TEST(test_quorum)
 }
 END_TEST
 
+START_TEST(test_control_pause)
+{
+	struct hb_signing_key *other;
+
+	put_control((struct hb_control){.sequence = 3, .paused = true}, key, HOST);
+	refused("paused");
+	/* anything but a good record of ours is a pause too */
+	test_puts(HB_PATH_CONTROL, "{}");
+	refused("control_unusable");
+	test_puts(HB_PATH_CONTROL, "");
+	refused("control_unusable");
+	ck_works(hb_keys_create(AT_FDCWD, "signing2", geteuid(), getegid(), "public2", err));
+	ck_works(hb_signing_key_load(AT_FDCWD, "signing2", geteuid(), &other, err));
+	put_control((struct hb_control){.sequence = 9}, other, HOST);
+	refused("control_unusable");
+	hb_signing_key_free(other);
+	put_control((struct hb_control){.sequence = 9}, key, "ffffffffffffffffffffffffffffffff");
+	refused("control_unusable");
+	put_control((struct hb_control){.sequence = 9}, key, HOST);
+	ck_assert_int_eq(chmod(HB_PATH_CONTROL, 0666), 0);
+	refused("control_unusable");
+	ck_assert_int_eq(chmod(HB_PATH_CONTROL, 0644), 0);
+	ck_works(pass(err));
+}
+END_TEST
+
+START_TEST(test_control_signature_covers_the_record)
+{
+	struct hb_buf text = HB_BUF_INIT;
+	char *at;
+
+	put_control((struct hb_control){.sequence = 3, .paused = true}, key, HOST);
+	ck_works(hb_fs_read(AT_FDCWD, HB_PATH_CONTROL, 4096, &text, err));
+	at = strstr(text.data, "\"paused\":true");
+	ck_assert_ptr_nonnull(at);
+	memmove(at + 14, at + 13, strlen(at + 13) + 1);
+	memcpy(at, "\"paused\":false", 14);
+	test_puts(HB_PATH_CONTROL, text.data);
+	hb_buf_free(&text);
+	refused("control_unusable");
+}
+END_TEST
+
+START_TEST(test_control_never_goes_back)
+{
+	put_control((struct hb_control){.sequence = 3, .paused = true}, key, HOST);
+	refused("paused");
+	put_control((struct hb_control){.sequence = 2}, key, HOST);
+	refused("control_went_back");
+	ck_assert_int_eq(unlink(HB_PATH_CONTROL), 0); /* nor is it forgotten */
+	refused("control_went_back");
+	put_control((struct hb_control){.sequence = 4}, key, HOST);
+	ck_works(pass(err));
+}
+END_TEST
+
+START_TEST(test_control_revokes)
+{
+	struct hb_control c = {.sequence = 1, .revoked_before = grant.issued_at};
+
+	put_control(c, key, HOST);
+	refused("grant_revoked");
+	c = (struct hb_control){.sequence = 2, .revoked_before = grant.issued_at - 1, .revoked_count = 2};
+	strcpy(c.revoked[0], "00000000000000000000000000000000");
+	strcpy(c.revoked[1], OPERATION);
+	put_control(c, key, HOST);
+	refused("grant_revoked");
+	c.sequence = 3;
+	c.revoked_count = 1;
+	put_control(c, key, HOST);
+	ck_works(pass(err));
+}
+END_TEST
+
+START_TEST(test_no_self_approval)
+{
+	static const char bounds[] =
+		"[users]\nallowed = 1, 2, 3\n[executors]\ndeployed = installer\n[images]\n"
+		"repositories = ghcr.io/a/b\n[quorum]\nno_self_approval = runtime\n";
+
+	strcpy(grant.requested_by, "1");
+	test_puts(HB_PATH_BOUNDS, bounds);
+	refused("self_approval");
+	put_bounds("installer", "ghcr.io/a/b");
+	test_puts(HB_PATH_POLICY,
+		  "{\"version\":1,\"generation\":5,\"features\":[\"runtime\"],\"users\":[\"1\",\"2\"],\"quorum\":"
+		  "{\"runtime\":1,\"local\":1,\"docker\":1,\"ssh\":1},\"paused\":false,"
+		  "\"no_self_approval\":[\"runtime\"]}");
+	refused("self_approval");
+	grant.requested_by[0] = 0; /* a grant that doesn't say who asked could be anybody's */
+	refused("self_approval");
+	strcpy(grant.requested_by, "2");
+	ck_works(pass(err));
+}
+END_TEST
+
+/* A rotation: the key before counts until the second its file names, and not at all when there is none. */
+START_TEST(test_rotation)
+{
+	struct hb_signing_key *old = key;
+
+	ck_assert_int_eq(rename(HB_PATH_PUBLIC_KEY, "public/old.pub"), 0);
+	ck_works(hb_keys_create(AT_FDCWD, "signing2", geteuid(), getegid(), HB_PATH_PUBLIC_KEY, err));
+	ck_works(hb_gate_load_keys(&gate, err));
+	refused("grant_unknown_key");
+	ck_works(hb_keyring_write_previous(AT_FDCWD, hb_signing_key_public(old), hb_now(), err));
+	ck_works(hb_gate_load_keys(&gate, err));
+	refused("grant_unknown_key");
+	test_puts(HB_PATH_PREVIOUS_KEY, "hermes-previous-key-v1 nonsense\n");
+	ck_fails(hb_gate_load_keys(&gate, err), "key_malformed");
+	ck_works(hb_keyring_write_previous(AT_FDCWD, hb_signing_key_public(old), hb_now() + 100, err));
+	ck_assert_int_eq(chmod(HB_PATH_PREVIOUS_KEY, 0666), 0);
+	ck_fails(hb_gate_load_keys(&gate, err), "loose_permissions");
+	ck_assert_int_eq(chmod(HB_PATH_PREVIOUS_KEY, 0644), 0);
+	ck_works(hb_gate_load_keys(&gate, err));
+	ck_assert_uint_eq(gate.keys.count, 2);
+	ck_works(pass(err)); /* by the old one */
+	ck_works(hb_signing_key_load(AT_FDCWD, "signing2", geteuid(), &key, err));
+	ck_fails(pass(err), "grant_replayed"); /* the new one is believed as well: only the ledger stops it */
+	hb_signing_key_free(old);
+}
+END_TEST
+
 START_TEST(test_quorum_of_the_bounds)
 {
 	test_puts(HB_PATH_BOUNDS,
@@ -413,6 +552,12 @@ int main(void)
 	tcase_add_test(t, test_policy_now);
 	tcase_add_test(t, test_quorum);
 	tcase_add_test(t, test_quorum_of_the_bounds);
+	tcase_add_test(t, test_control_pause);
+	tcase_add_test(t, test_control_signature_covers_the_record);
+	tcase_add_test(t, test_control_never_goes_back);
+	tcase_add_test(t, test_control_revokes);
+	tcase_add_test(t, test_no_self_approval);
+	tcase_add_test(t, test_rotation);
 	tcase_add_test(t, test_only_its_own_features);
 	tcase_add_test(t, test_floor_and_identities_once_more);
 	tcase_add_test(t, test_decode);
