@@ -99,8 +99,12 @@ const struct hb_config_key hb_config_keys[] = {
 	    "Seconds from SIGTERM to the end of the whole process tree."),
 	INT("runtime.restart_budget", "5", 1, 1000, "Restarts allowed within restart_window."),
 	INT("runtime.restart_window", "300", 1, 86400, "Seconds over which restarts are counted."),
-	TEXT("runtime.backup_dir", "", "Where backups go. Empty: none are made before changes."),
-	INT("runtime.backup_keep", "5", 1, 1000, "Backups kept."),
+	TEXT("runtime.backup_dir", "",
+	     "Where backups go: root's, 0700, outside data and storage. Empty: installer/backups in "
+	     "the state directory."),
+	INT("runtime.backup_keep", "5", 1, 1000, "Backups kept; the newest verified one always."),
+	INT("runtime.backup_max_age", "0", 0, 36500,
+	    "Days after which a backup is removed when a new one is made. 0: never."),
 	LIST("runtime.age_recipients", "",
 	     "age recipients that backups are encrypted to. Empty: not encrypted."),
 	INT("runtime.keep_releases", "2", 2, 20, "Releases kept, the current one included."),
@@ -125,10 +129,17 @@ const struct hb_config_key hb_config_keys[] = {
 	LIST("approver.console_approvers", "0=0",
 	     "Unix users that may decide in a terminal and who each one is: UID=USER_ID."),
 	INT("approver.poll_timeout", "25", 1, 50, "Seconds of one long poll."),
+	TEXT("approver.agent_bot_sha256_file", "",
+	     "File with the SHA-256 (64 hex digits a line) of the agents' own bot tokens, which are refused here. "
+	     "Empty: not compared."),
 	TEXT("approver.ca_file", "", "Certificates to trust for the Bot API. Empty: the system's."),
 
 	BOOL("admin.enabled", "yes", "Whether the admin endpoint is served."),
 	TEXT("admin.listen", "127.0.0.1:8752", "Its address."),
+	TEXT("admin.listen_private", "",
+	     "A second, private address for a browser on another machine or in a container, ADDRESS:PORT. Empty: none."),
+	BOOL("admin.widening_needs_grant", "no",
+	     "Whether a change that widens live policy waits for an approver's signed grant."),
 	LIST("admin.allowed_origins", "http://127.0.0.1:8787, http://localhost:8787",
 	     "Exact origins of pages that may use it."),
 

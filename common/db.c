@@ -42,6 +42,13 @@ register_vfs(void)
 		abort();
 }
 
+const char *
+hb_db_vfs(void)
+{
+	pthread_once(&vfs_once, register_vfs);
+	return VFS_NAME;
+}
+
 int
 hb_db_fail(sqlite3 *db, struct hb_error *err, const char *what)
 {

@@ -29,6 +29,8 @@ struct hb_db_options {
 int hb_db_open(const char *path, const struct hb_db_options *options, sqlite3 **out,
 	       struct hb_error *err);
 void hb_db_close(sqlite3 *db); /* NULL is allowed; statements must be finalized */
+/* The name of the VFS described above, registered: for those who open a file that isn't ours. */
+const char *hb_db_vfs(void);
 
 /* -1 with code db_failed (disk_full) and SQLite's reason; never the SQL's values. */
 int hb_db_fail(sqlite3 *db, struct hb_error *err, const char *what);
