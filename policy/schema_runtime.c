@@ -22,6 +22,11 @@ static bool is_backup(const char *text)
 	return hb_word(text, HB_SET_ALNUM, HB_SET_ALNUM "._-", 255);
 }
 
+static bool is_snapshot(const char *text)
+{
+	return hb_word(text, HB_SET_ALNUM, HB_SET_ALNUM "-", 64);
+}
+
 static bool is_env_name(const char *text)
 {
 	return !strchr(text, '=');
@@ -74,10 +79,6 @@ static const struct hb_rule restore_rules[] = {
 
 /* --- what sealing fills in --- */
 
-static const struct hb_rule current_rules[] = {
-	{"manifest_digest", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 64},
-	{"image", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 512},
-};
 
 static const struct hb_rule layer_rules[] = {
 	HEX64("digest", HB_RULE_REQUIRED),
@@ -98,6 +99,48 @@ static const struct hb_rule layer_rules[] = {
 								  .item_max = ITEM_MAX \
 	}
 
+/* How an image will be run, as it is shown of a new release and of one on disk. */
+#define WISHES \
+	TEXTS("entrypoint", HB_RULE_EMPTY_ITEM), TEXTS("command", HB_RULE_EMPTY_ITEM), \
+		{"working_dir", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = ITEM_MAX}, \
+		{"environment", HB_RULE_LIST, HB_RULE_REQUIRED, .max = 2 * LIST_MAX, \
+		 .item_max = ITEM_MAX, .check = is_env_name, .must = "the name of a variable"}, \
+		{"user", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 128}, \
+		TEXTS("ports", 0), TEXTS("volumes", 0), \
+	{ \
+		"version", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 128 \
+	}
+
+static const struct hb_rule details_rules[] = {
+	HEX64("config_digest", HB_RULE_REQUIRED),
+	{"layers", HB_RULE_LIST, HB_RULE_REQUIRED, .max = LAYERS_MAX, .item_max = 64,
+	 .check = hb_is_hex64, .must = "64 lower-case hex digits", .code = "bad_digest"},
+	WISHES,
+};
+
+/* What is replaced: with its details where a new release is compared with it. */
+static const struct hb_rule current_rules[] = {
+	{"manifest_digest", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 64},
+	{"image", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 512},
+	{"details", HB_RULE_OBJECT, HB_RULE_OPTIONAL, .fields = details_rules,
+	 .field_count = HB_COUNT(details_rules)},
+};
+
+static const struct hb_rule target_rules[] = {
+	{"image", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 512},
+	{"details", HB_RULE_OBJECT, HB_RULE_REQUIRED, .fields = details_rules,
+	 .field_count = HB_COUNT(details_rules)},
+};
+
+/* A copy of the data that belongs to a release. */
+static const struct hb_rule snapshot_rules[] = {
+	{"id", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 64, .check = is_snapshot,
+	 .must = "letters, digits and -"},
+	{"taken_at", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
+	{"files", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
+	{"bytes", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
+};
+
 static const struct hb_rule resolved_rules[] = {
 	HEX64("index_digest", HB_RULE_REQUIRED),
 	HEX64("manifest_digest", HB_RULE_REQUIRED),
@@ -105,15 +148,7 @@ static const struct hb_rule resolved_rules[] = {
 	{"layers", HB_RULE_OBJECTS, HB_RULE_REQUIRED, .min = 1, .max = LAYERS_MAX,
 	 .fields = layer_rules, .field_count = HB_COUNT(layer_rules)},
 	{"total_size", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
-	TEXTS("entrypoint", HB_RULE_EMPTY_ITEM),
-	TEXTS("command", HB_RULE_EMPTY_ITEM),
-	{"working_dir", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = ITEM_MAX},
-	{"environment", HB_RULE_LIST, HB_RULE_REQUIRED, .max = 2 * LIST_MAX, .item_max = ITEM_MAX,
-	 .check = is_env_name, .must = "the name of a variable"},
-	{"user", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 128},
-	TEXTS("ports", 0),
-	TEXTS("volumes", 0),
-	{"version", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 128},
+	WISHES,
 };
 
 #define SEALED_COMMON \
@@ -130,9 +165,29 @@ static const struct hb_rule sealed_install[] = {
 	 .field_count = HB_COUNT(resolved_rules)},
 };
 /* The release gone back to, and the bytes restored: identities, not names. */
-static const struct hb_rule sealed_rollback[] = {SEALED_COMMON, HEX64("release", HB_RULE_REQUIRED)};
-static const struct hb_rule sealed_restore[] = {SEALED_COMMON,
-						HEX64("backup_sha256", HB_RULE_REQUIRED)};
+static const struct hb_rule sealed_rollback[] = {
+	SEALED_COMMON,
+	HEX64("release", HB_RULE_REQUIRED),
+	{"target", HB_RULE_OBJECT, HB_RULE_REQUIRED, .fields = target_rules,
+	 .field_count = HB_COUNT(target_rules)},
+	{"snapshot", HB_RULE_OBJECT, HB_RULE_OPTIONAL, .fields = snapshot_rules,
+	 .field_count = HB_COUNT(snapshot_rules)},
+};
+/* What the backup said of itself when it was last verified here. */
+static const struct hb_rule contents_rules[] = {
+	{"created_at", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
+	{"files", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
+	{"bytes", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
+	{"host_id", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 64},
+	{"release", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 64},
+	{"image", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 512},
+};
+static const struct hb_rule sealed_restore[] = {
+	SEALED_COMMON,
+	HEX64("backup_sha256", HB_RULE_REQUIRED),
+	{"contents", HB_RULE_OBJECT, HB_RULE_REQUIRED, .fields = contents_rules,
+	 .field_count = HB_COUNT(contents_rules)},
+};
 
 #define SEALED(rules_) \
 	{ \
@@ -211,12 +266,17 @@ static int check_sealed(const json_t *request, struct hb_error *err)
 	const json_t *resolved = json_object_get(sealed, "resolved");
 	const char *manifest = hb_json_text(current, "manifest_digest", "");
 	const char *release = hb_json_text(request, "release", NULL);
+	bool restore = strcmp(hb_json_text(request, "data", ""), "restore") == 0;
 
 	if (manifest[0] != '\0' && !hb_is_hex64(manifest))
 		return hb_fail(err, "bad_digest",
 			       "sealed.current.manifest_digest must be 64 hex digits or empty");
 	if (manifest[0] == '\0' && hb_json_text(current, "image", "")[0] != '\0')
 		return mismatch(err, "sealed.current names an image without a release");
+	if (manifest[0] == '\0' && json_object_get(current, "details"))
+		return mismatch(err, "sealed.current has details without a release");
+	if (restore != (json_object_get(sealed, "snapshot") != NULL))
+		return mismatch(err, "sealed.snapshot is there exactly when data is restored");
 	if (release && strcmp(release, hb_json_text(sealed, "release", "")) != 0)
 		return mismatch(err, "sealed.release is not the release that was asked for");
 	return resolved ? check_resolved(request, resolved, err) : 0;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/ids.h"
 #include "common/json.h"
 #include "policy/draw.h"
 #include "policy/image_ref.h"
@@ -34,7 +35,23 @@ static void draw_size(struct hb_page *p, const char *label, long long bytes)
 /* One line each: digest, size, kind. The digests of the unpacked layers (diff_ids) stand in the
  * configuration, whose digest is shown; here they are bound by one hash over the list, for they
  * would double the text. */
-static void draw_layers(struct hb_page *p, const json_t *layers)
+static bool has_text(const json_t *list, const char *text)
+{
+	const json_t *item;
+	size_t i;
+
+	json_array_foreach(list, i, item)
+	{
+		const char *one = json_string_value(item);
+
+		if (one && strcmp(one, text) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* `now`: the layers of the release that is replaced, or NULL; those in both are kept. */
+static void draw_layers(struct hb_page *p, const json_t *layers, const json_t *now)
 {
 	const json_t *layer;
 	json_t *unpacked;
@@ -55,20 +72,102 @@ static void draw_layers(struct hb_page *p, const json_t *layers)
 		kind = strncmp(kind, "application/vnd.", 16) == 0 ? kind + 16 : kind;
 		bool oci = strncmp(kind, "oci.image.layer.v1.", 19) == 0;
 		bool docker = strncmp(kind, "docker.image.rootfs.diff.", 25) == 0;
-		hb_buf_printf(p->out, "  %s %lld %s%s\n", hb_json_text(layer, "digest", ""),
+		hb_buf_printf(p->out, "  %s %lld %s%s%s\n", hb_json_text(layer, "digest", ""),
 			      hb_json_int(layer, "size", 0),
 			      oci      ? "oci "
 			      : docker ? "docker "
 				       : "",
 			      oci      ? kind + 19
 			      : docker ? kind + 25
-				       : kind);
+				       : kind,
+			      has_text(now, hb_json_text(layer, "digest", "")) ? " kept" : "");
 		json_array_append(unpacked, json_object_get(layer, "diff_id"));
 	}
 	if (hb_json_digest(unpacked, hex, NULL) < 0)
 		abort(); /* a list of short texts always has a canonical form */
 	hb_buf_printf(p->out, "unpacked layers: list sha256:%s\n", hex);
 	json_decref(unpacked);
+}
+
+/* Digests alone: how many, and one hash over the list. */
+static void draw_layer_list(struct hb_page *p, const char *label, const json_t *layers)
+{
+	char hex[HB_HEX256], text[120];
+
+	if (!layers) {
+		hb_draw_sealed(p, label, NULL);
+		return;
+	}
+	if (hb_json_digest(layers, hex, NULL) < 0)
+		abort(); /* a list of short texts always has a canonical form */
+	snprintf(text, sizeof(text), "%zu, list sha256:%s", json_array_size(layers), hex);
+	hb_draw_text(p, label, text);
+}
+
+/* How an image is run: label, member, and whether it is a list. */
+static const struct wish {
+	const char *label, *key;
+	bool list;
+} wishes[] = {
+	{"entrypoint", "entrypoint", true},
+	{"command", "command", true},
+	{"working dir", "working_dir", false},
+	{"environment names", "environment", true},
+	{"user", "user", false},
+	{"ports", "ports", true},
+	{"volumes", "volumes", true},
+	{"version", "version", false},
+};
+#define WISHES (sizeof(wishes) / sizeof(wishes[0]))
+
+static void draw_wish(struct hb_page *p, const char *label, const struct wish *w, const json_t *from)
+{
+	if (w->list)
+		hb_draw_list(p, label, json_object_get(from, w->key));
+	else
+		hb_draw_quoted(p, label, hb_json_text(from, w->key, NULL));
+}
+
+static void draw_wishes(struct hb_page *p, const json_t *from)
+{
+	for (size_t i = 0; i < WISHES; i++)
+		draw_wish(p, wishes[i].label, &wishes[i], from);
+}
+
+static const json_t *details_of(const json_t *sealed)
+{
+	return json_object_get(json_object_get(sealed, "current"), "details");
+}
+
+/* What comes, to compare with what is; NULL when nothing comes. */
+static const json_t *next_of(const json_t *sealed)
+{
+	const json_t *resolved = json_object_get(sealed, "resolved");
+
+	return resolved ? resolved
+			: json_object_get(json_object_get(sealed, "target"), "details");
+}
+
+/* What is replaced: only what differs is written out, the rest is named. */
+static void draw_details(struct hb_page *p, const json_t *details, const json_t *next)
+{
+	struct hb_buf same = HB_BUF_INIT;
+	char label[64];
+
+	draw_digest(p, "current config", details, "config_digest");
+	draw_layer_list(p, "current layers", json_object_get(details, "layers"));
+	for (size_t i = 0; i < WISHES; i++) {
+		const char *key = wishes[i].key;
+
+		if (next && json_equal(json_object_get(details, key), json_object_get(next, key))) {
+			hb_buf_printf(&same, "%s%s", same.len ? ", " : "", wishes[i].label);
+			continue;
+		}
+		snprintf(label, sizeof(label), "current %s", wishes[i].label);
+		draw_wish(p, label, &wishes[i], details);
+	}
+	hb_draw_text(p, "unchanged", same.len ? same.data : "nothing");
+	hb_buf_free(&same);
 }
 
 static void draw_install(struct hb_page *p, const json_t *request, const json_t *sealed)
@@ -82,19 +181,38 @@ static void draw_install(struct hb_page *p, const json_t *request, const json_t 
 	draw_digest(p, "index", r, "index_digest");
 	draw_digest(p, "manifest", r, "manifest_digest");
 	draw_digest(p, "config", r, "config_digest");
-	draw_layers(p, json_object_get(r, "layers"));
+	draw_layers(p, json_object_get(r, "layers"), json_object_get(details_of(sealed), "layers"));
 	if (r)
 		draw_size(p, "total size", hb_json_int(r, "total_size", 0));
 	else
 		hb_draw_sealed(p, "total size", NULL);
-	hb_draw_list(p, "entrypoint", json_object_get(r, "entrypoint"));
-	hb_draw_list(p, "command", json_object_get(r, "command"));
-	hb_draw_quoted(p, "working dir", hb_json_text(r, "working_dir", NULL));
-	hb_draw_list(p, "environment names", json_object_get(r, "environment"));
-	hb_draw_quoted(p, "user", hb_json_text(r, "user", NULL));
-	hb_draw_list(p, "ports", json_object_get(r, "ports"));
-	hb_draw_list(p, "volumes", json_object_get(r, "volumes"));
-	hb_draw_quoted(p, "version", hb_json_text(r, "version", NULL));
+	draw_wishes(p, r);
+}
+
+/* The release on disk that a rollback goes to. */
+static void draw_rollback(struct hb_page *p, const json_t *request, const json_t *sealed)
+{
+	const json_t *target = json_object_get(sealed, "target");
+	const json_t *details = json_object_get(target, "details");
+	const json_t *copy = json_object_get(sealed, "snapshot");
+
+	hb_draw_field(p, request, "release");
+	draw_digest(p, "goes back to", sealed, "release");
+	hb_draw_quoted(p, "image", hb_json_text(target, "image", NULL));
+	draw_digest(p, "config", details, "config_digest");
+	draw_layer_list(p, "layers", json_object_get(details, "layers"));
+	draw_wishes(p, details);
+	hb_draw_field(p, request, "data");
+	if (copy) {
+		char when[21];
+
+		hb_time_rfc3339(hb_json_int(copy, "taken_at", 0), when);
+		hb_buf_printf(p->out, "copy of the data: %s, taken %lld (%s), %lld files, %lld bytes\n",
+			      hb_json_text(copy, "id", ""), hb_json_int(copy, "taken_at", 0), when,
+			      hb_json_int(copy, "files", 0), hb_json_int(copy, "bytes", 0));
+	} else if (!sealed && is(hb_json_text(request, "data", ""), "restore")) {
+		hb_draw_sealed(p, "copy of the data", NULL);
+	}
 }
 
 static void draw_current(struct hb_page *p, const json_t *sealed)
@@ -107,6 +225,8 @@ static void draw_current(struct hb_page *p, const json_t *sealed)
 	} else {
 		draw_digest(p, "current release", current, "manifest_digest");
 		hb_draw_quoted(p, "current image", hb_json_text(current, "image", NULL));
+		if (details_of(sealed))
+			draw_details(p, details_of(sealed), next_of(sealed));
 	}
 	draw_digest(p, "settings", sealed, "settings_sha256");
 }
@@ -130,9 +250,15 @@ static void install_consequences(struct hb_page *p, const json_t *request, const
 	} else {
 		hb_draw_note(p, "the command runs on this host as its own unprivileged user until "
 				"it is stopped");
-		hb_draw_note(p, "data: the data directory is kept, and created when there is none; "
-				"if the new release does "
-				"not become healthy the old one is put back");
+		if (now[0] != '\0' && strcmp(now, new) != 0)
+			hb_draw_note(p, "data: the data directory is kept. While nothing runs it is "
+					"copied; the copy belongs to the current release. If the "
+					"new release does not become healthy, the old one is put "
+					"back with that copy, and what the new one wrote is lost");
+		else
+			hb_draw_note(p, "data: the data directory is kept, and created when there "
+					"is none; if the new release does not become healthy the "
+					"old state is put back");
 	}
 	if (!stage && now[0] != '\0' && strcmp(now, new) != 0)
 		hb_draw_warning(p, "replaces_release",
@@ -154,11 +280,16 @@ static void data_consequences(struct hb_page *p, const json_t *request, const ch
 	if (is(action, "rollback") && is(hb_json_text(request, "data", ""), "restore"))
 		hb_draw_warning(p, "data_goes_back",
 				"data goes back to the copy that belongs to that release; what was "
-				"written since is set aside and no longer seen");
+				"written since is lost to the service, and kept only in a copy "
+				"that belongs to the current release");
 	else if (is(action, "rollback"))
 		hb_draw_warning(p, "data_stays_newer",
 				"data stays as the newer release left it; the older one may not "
-				"understand it");
+				"understand it. A copy is taken first, which belongs to the "
+				"current release");
+	if (is(action, "rollback"))
+		hb_draw_note(p, "if the older release does not become healthy, the current one is "
+				"put back with its data");
 	if (is(action, "rollback"))
 		hb_draw_warning(p, "replaces_release",
 				"the current release is stopped and replaced by the older one");
@@ -177,8 +308,9 @@ static void data_consequences(struct hb_page *p, const json_t *request, const ch
 				"directory and backups are kept");
 	if (is(action, "prune"))
 		hb_draw_warning(p, "removes_releases",
-				"releases other than the current and the previous one are removed, "
-				"and blobs that none of them needs");
+				"releases beyond runtime.keep_releases are removed, never the "
+				"current and the previous one; so are downloads and copies of the "
+				"data that belong to none of those kept");
 }
 
 static void service_consequences(struct hb_page *p, const char *action)
@@ -204,11 +336,8 @@ void hb_summary_runtime(struct hb_page *p, const json_t *request)
 
 	if (install)
 		draw_install(p, request, sealed);
-	if (is(action, "rollback")) {
-		hb_draw_field(p, request, "release");
-		draw_digest(p, "goes back to", sealed, "release");
-		hb_draw_field(p, request, "data");
-	}
+	if (is(action, "rollback"))
+		draw_rollback(p, request, sealed);
 	if (is(action, "restore")) {
 		hb_draw_field(p, request, "backup");
 		draw_digest(p, "backup bytes", sealed, "backup_sha256");

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "broker/installer/seal.h"
+#include "broker/installer/snapshot.h"
 #include "broker/installer/spec.h"
 #include "common/fs.h"
 #include "common/ids.h"
@@ -83,8 +85,9 @@ json_t *hb_activation_make(const struct hb_work *w, const json_t *marker, struct
 {
 	const char *manifest = hb_json_text(marker, "manifest_digest", "");
 	const json_t *resolved = json_object_get(json_object_get(w->request, "sealed"), "resolved");
-	json_t *image = hb_store_image(w->store, manifest, err), *now = NULL, *out = NULL;
+	json_t *image = hb_store_image(w->store, manifest, err), *now = NULL, *out = NULL, *details;
 	struct hb_run_spec spec;
+	const char *name;
 
 	if (!image || hb_activation_load(&now, err) < 0)
 		goto out;
@@ -96,21 +99,23 @@ json_t *hb_activation_make(const struct hb_work *w, const json_t *marker, struct
 		json_decref(now);
 		now = NULL;
 	}
-	out = json_pack("{s:s, s:O, s:s, s:s, s:O, s:s, s:s, s:I, s:o}", "manifest_digest",
+	name = hb_json_text(resolved ? w->request : now ? now : marker, "image", "");
+	details = hb_seal_details(w->store, w->config, manifest, name, err);
+	if (!details) {
+		hb_run_spec_free(&spec);
+		goto out;
+	}
+	out = json_pack("{s:s, s:O, s:s, s:s, s:O, s:s, s:s, s:I, s:o, s:o}", "manifest_digest",
 			manifest, "tree_digest", json_object_get(marker, "tree_digest"),
 			"index_digest",
 			hb_json_text(resolved ? resolved
 				     : now    ? now
 					      : marker,
 				     "index_digest", ""),
-			"image",
-			hb_json_text(resolved ? w->request
-				     : now    ? now
-					      : marker,
-				     "image", ""),
-			"platform", json_object_get(marker, "platform"), "settings_sha256",
+			"image", name, "platform", json_object_get(marker, "platform"), "settings_sha256",
 			w->settings, "operation_id", w->operation_id, "activated_at",
-			(json_int_t)hb_now(), "spec", hb_run_spec_to_json(&spec));
+			(json_int_t)hb_now(), "details", details, "spec",
+			hb_run_spec_to_json(&spec));
 	hb_run_spec_free(&spec);
 	if (!out)
 		hb_fail(err, "release_broken",
@@ -136,8 +141,8 @@ bool hb_activation_is(const json_t *next)
 	return is;
 }
 
-/* The state that undoing must write back. */
-static json_t *remember(const struct hb_store *s, struct hb_error *err)
+/* The state that undoing must write back; `data`: the directory that the new state uses. */
+static json_t *remember(const struct hb_store *s, const char *data, struct hb_error *err)
 {
 	char current[HB_HEX256], previous[HB_HEX256];
 	json_t *activation = NULL;
@@ -147,8 +152,9 @@ static json_t *remember(const struct hb_store *s, struct hb_error *err)
 	    hb_store_link(s, "previous", previous, err) < 0 || hb_desired_get(&desired, err) < 0 ||
 	    hb_activation_load(&activation, err) < 0)
 		return NULL;
-	return json_pack("{s:s, s:s, s:b, s:o}", "current", current, "previous", previous,
-			 "desired", desired, "activation", activation ? activation : json_null());
+	return json_pack("{s:s, s:s, s:b, s:o, s:s}", "current", current, "previous", previous,
+			 "desired", desired, "activation", activation ? activation : json_null(),
+			 "data_path", data);
 }
 
 static int write_new(struct hb_work *w, const json_t *old, const json_t *next, struct hb_error *err)
@@ -168,7 +174,10 @@ static int write_new(struct hb_work *w, const json_t *old, const json_t *next, s
 
 int hb_undo_files(const struct hb_store *s, const json_t *old, struct hb_error *err)
 {
-	if (hb_store_link_set(s, "current", hb_json_text(old, "current", ""), err) < 0 ||
+	const json_t *snapshot = json_object_get(old, "snapshot");
+
+	if ((snapshot && hb_snapshot_back(snapshot, err) < 0) ||
+	    hb_store_link_set(s, "current", hb_json_text(old, "current", ""), err) < 0 ||
 	    hb_store_link_set(s, "previous", hb_json_text(old, "previous", ""), err) < 0 ||
 	    state_save(ACTIVATION_PATH, json_object_get(old, "activation"), err) < 0)
 		return -1;
@@ -188,6 +197,14 @@ static const char *data_of(const json_t *activation)
 	return hb_json_text(json_object_get(activation, "spec"), "data_dir", "");
 }
 
+void hb_undo_clean(const json_t *old, const char *operation_id)
+{
+	const char *data = hb_json_text(old, "data_path", "");
+
+	if (data[0])
+		(void)hb_snapshot_drop(data, operation_id, NULL);
+}
+
 int hb_undo(struct hb_work *w, const json_t *old, struct hb_error *trouble, struct hb_error *err)
 {
 	const json_t *activation = json_object_get(old, "activation");
@@ -196,6 +213,7 @@ int hb_undo(struct hb_work *w, const json_t *old, struct hb_error *trouble, stru
 	if (hb_work_ask(w, json_pack("{s:s}", "ask", "stop"), NULL, err) < 0 ||
 	    hb_undo_files(w->store, old, err) < 0 || hb_work_step(w, "undone", NULL, err) < 0)
 		return -1;
+	hb_undo_clean(old, w->operation_id);
 	if (!json_is_object(activation) || !hb_json_bool(old, "desired", false))
 		return 0;
 	if (hb_data_check(data_of(activation), false, w->runtime_uid, trouble) == 0)
@@ -207,6 +225,7 @@ int hb_undo(struct hb_work *w, const json_t *old, struct hb_error *trouble, stru
 static int put_back(struct hb_work *w, const json_t *old, struct hb_error *why)
 {
 	const char *was = hb_json_text(old, "current", "");
+	const char *data = json_object_get(old, "snapshot") ? ", with its data as it left it" : "";
 	struct hb_error trouble, undo, first = *why;
 
 	if (hb_undo(w, old, &trouble, &undo) < 0)
@@ -221,26 +240,153 @@ static int put_back(struct hb_work *w, const json_t *old, struct hb_error *why)
 			was, trouble.message);
 	if (was[0] == '\0')
 		return hb_fail_prefix(why, "not activated, nothing is current");
-	return hb_fail_prefix(why, "not activated, release %.12s %s as before", was,
-			      hb_json_bool(old, "desired", false) ? "serves"
-								  : "is current and stopped");
+	return hb_fail_prefix(why, "not activated, release %.12s %s%s", was,
+			      hb_json_bool(old, "desired", false) ? "serves as before"
+								  : "is current and stopped as before",
+			      data);
 }
 
-int hb_activate(struct hb_work *w, const json_t *next, struct hb_error *err)
-{
-	json_t *old = remember(w->store, err), *more;
-	int rc = -1;
+/* --- the data of a switch --- */
 
-	if (!old || hb_data_check(data_of(next), true, w->runtime_uid, err) < 0)
+/* Copies of the data that this switch makes: none when the release stays and its data too, or when
+ * there is nothing to copy. -1 with err. */
+static int copies_needed(const json_t *old, const json_t *next, const char *snapshot,
+			 struct hb_error *err)
+{
+	const char *data = data_of(next);
+	bool changes = strcmp(hb_json_text(old, "current", ""),
+			      hb_json_text(next, "manifest_digest", "")) != 0;
+	int holds = hb_data_holds(data, err);
+
+	if (holds < 0)
+		return -1;
+	if (!holds)
+		return snapshot ? 1 : 0;
+	return snapshot ? 2 : changes ? 1 : 0;
+}
+
+/* Nothing runs now. The copy is journaled before anything may change the data. */
+static int copy_data(struct hb_work *w, json_t *old, const char *data, struct hb_error *err)
+{
+	const json_t *activation = json_object_get(old, "activation");
+	const json_t *details = json_object_get(activation, "details");
+	json_t *about = json_pack("{s:s, s:s, s:s}", "release", hb_json_text(old, "current", ""),
+				  "image", hb_json_text(activation, "image", ""), "version",
+				  hb_json_text(details, "version", ""));
+	struct hb_progress progress = {.phase = "copy data", .unit = "bytes"};
+	json_t *taken = NULL;
+	int rc;
+
+	hb_work_progress(w, &progress);
+	rc = hb_snapshot_take(data, w->operation_id, about, &taken, err);
+	json_decref(about);
+	if (rc == 0)
+		rc = hb_work_step(w, "snapshot", json_pack("{s:O}", "snapshot", taken), err);
+	if (rc == 0)
+		json_object_set(old, "snapshot", taken);
+	json_decref(taken);
+	return rc;
+}
+
+/* After the commit: one copy a release is kept, none of a release that ran with other data, none
+ * that was put into place. Whatever fails here is only space. */
+static json_t *settle_copies(struct hb_work *w, const json_t *old, const char *data,
+			     const char *restored)
+{
+	const char *was = hb_json_text(old, "current", "");
+	bool keep = was[0] && strcmp(data_of(json_object_get(old, "activation")), data) == 0;
+	json_t *all = hb_snapshot_list(data, NULL), *info, *mine = NULL;
+	size_t i;
+
+	json_array_foreach (all, i, info) {
+		const char *id = hb_json_text(info, "id", "");
+		bool is_mine = strcmp(id, w->operation_id) == 0;
+		bool same = strcmp(hb_json_text(info, "release", ""), was) == 0;
+
+		if (is_mine && keep)
+			mine = json_incref(info);
+		else if (is_mine || (restored && strcmp(id, restored) == 0) ||
+			 (same && json_object_get(old, "snapshot")))
+			(void)hb_snapshot_drop(data, id, NULL);
+	}
+	json_decref(all);
+	return mine ? mine : json_null();
+}
+
+/* --- the switch --- */
+
+/* Everything that is in doubt until it is healthy. */
+static int switch_over(struct hb_work *w, json_t *old, const json_t *next, int copies,
+		       const char *snapshot, struct hb_error *err)
+{
+	const char *data = data_of(next);
+	bool holds = copies == 2 || (copies == 1 && !snapshot);
+	json_t *more;
+
+	if (hb_work_ask(w, json_pack("{s:s}", "ask", "stop"), NULL, err) < 0 ||
+	    (holds && copy_data(w, old, data, err) < 0) ||
+	    (snapshot && hb_snapshot_put(data, snapshot, err) < 0) ||
+	    write_new(w, old, next, err) < 0 || ask_start(w, next, err) < 0 ||
+	    hb_data_note(data, err) < 0)
+		return -1;
+	more = json_pack("{s:{s:s, s:O}}", "result", "output", "The release is active and healthy.",
+			 "manifest_digest", json_object_get(next, "manifest_digest"));
+	return hb_work_step(w, "committed", more, err);
+}
+
+int hb_activate_with(struct hb_work *w, const json_t *next, const char *snapshot, json_t **kept,
+		     struct hb_error *err)
+{
+	const char *data = data_of(next);
+	json_t *old = remember(w->store, data, err), *more, *copy = NULL;
+	int copies, rc = -1;
+
+	/* Data that is to be replaced by a snapshot may be missing. */
+	if (!old || (!snapshot && hb_data_check(data, true, w->runtime_uid, err) < 0))
+		goto out;
+	copies = copies_needed(old, next, snapshot, err);
+	if (copies < 0 || (copies > 0 && hb_snapshot_space(data, (unsigned)copies, err) < 0))
 		goto out;
 	more = json_pack("{s:O, s:O}", "old", old, "new", json_object_get(next, "manifest_digest"));
 	if (hb_work_step(w, "activate", more, err) < 0)
 		goto out;
-	more = json_pack("{s:{s:s, s:O}}", "result", "output", "The release is active and healthy.",
-			 "manifest_digest", json_object_get(next, "manifest_digest"));
+	rc = switch_over(w, old, next, copies, snapshot, err);
+	if (rc < 0) {
+		put_back(w, old, err);
+		goto out;
+	}
+	copy = settle_copies(w, old, data, snapshot);
+	if (kept)
+		*kept = json_incref(copy);
+out:
+	json_decref(copy);
+	json_decref(old);
+	return rc;
+}
+
+int hb_activate(struct hb_work *w, const json_t *next, struct hb_error *err)
+{
+	return hb_activate_with(w, next, NULL, NULL, err);
+}
+
+int hb_deactivate(struct hb_work *w, struct hb_error *err)
+{
+	json_t *old = remember(w->store, "", err), *more;
+	int rc = -1;
+
+	if (!old)
+		return -1;
+	more = json_pack("{s:O, s:s}", "old", old, "new", "");
+	if (hb_work_step(w, "activate", more, err) < 0)
+		goto out;
+	more = json_pack("{s:{s:s, s:s}}", "result", "output",
+			 "The runtime is removed; data and backups are kept.", "manifest_digest",
+			 "");
+	/* Not wanted any more before it is gone. */
 	if (hb_work_ask(w, json_pack("{s:s}", "ask", "stop"), NULL, err) == 0 &&
-	    write_new(w, old, next, err) == 0 && ask_start(w, next, err) == 0 &&
-	    hb_data_note(data_of(next), err) == 0)
+	    hb_desired_set(false, err) == 0 && state_save(ACTIVATION_PATH, NULL, err) == 0 &&
+	    hb_store_link_set(w->store, "current", "", err) == 0 &&
+	    hb_store_link_set(w->store, "previous", "", err) == 0)
 		rc = hb_work_step(w, "committed", json_incref(more), err);
 	json_decref(more);
 	if (rc < 0)

@@ -7,8 +7,8 @@
  *   installer/data.json         {"seen":["/path", ..]}: data directories that have held something
  *   <storage>/current, previous
  *
- * The journal's activate step carries the old values of the first two and of the links; undoing
- * writes them back, and may be done any number of times.
+ * The journal's activate step carries the old values of the first two and of the links, its
+ * snapshot step the copy of the data; undoing writes them back, and may be done any number of times.
  */
 #ifndef HB_INSTALLER_ACTIVATE_H
 #define HB_INSTALLER_ACTIVATE_H
@@ -28,18 +28,29 @@ int hb_desired_set(bool running, struct hb_error *err);
 
 /* What activating the release of `marker` with the present settings would be:
  * {manifest_digest, tree_digest, index_digest, image, platform, settings_sha256, operation_id,
- * activated_at, spec}. */
+ * activated_at, details, spec}; details: what a person was shown of it (hb_spec_describe). */
 json_t *hb_activation_make(const struct hb_work *w, const json_t *marker, struct hb_error *err);
 /* True when exactly that is active now. */
 bool hb_activation_is(const json_t *next);
 
-/* The whole switch, up to healthy or back again. After a failure the old state serves again, and
- * the error says so, or says why it doesn't. Codes: data_missing, those of the supervisor, and
- * those of writing files. */
+/* The whole switch, up to healthy or back again. When the release changes, the data is copied while
+ * nothing runs; the copy belongs to the release that wrote it. After a failure the old state serves
+ * again, with the data as it left it, and the error says so, or says why it doesn't. Codes:
+ * data_missing, not_enough_space, those of the supervisor, and those of writing files. */
 int hb_activate(struct hb_work *w, const json_t *next, struct hb_error *err);
+/* The same, with the data taken from this snapshot (NULL: as it is). `kept` (may be NULL) becomes a
+ * new reference to the description of the copy that was made, or JSON null. */
+int hb_activate_with(struct hb_work *w, const json_t *next, const char *snapshot, json_t **kept,
+		     struct hb_error *err);
+/* Remove what is current: stopped, no release active, journaled like a switch. */
+int hb_deactivate(struct hb_work *w, struct hb_error *err);
 
-/* Write the old state back (`old` of the journal's activate step). Idempotent, needs no worker. */
+/* Write the old state back (hb_journal_undo): data, links, files. Idempotent, needs no worker, but
+ * nothing may run. */
 int hb_undo_files(const struct hb_store *s, const json_t *old, struct hb_error *err);
+/* Then the copy of the data that the operation made, which nobody needs any more. What can't be
+ * removed is only space. */
+void hb_undo_clean(const json_t *old, const char *operation_id);
 /* Stop, write back, journal, start the old one if it was to run. An old release that doesn't start
  * is no failure of undoing: *trouble (code not empty) tells. */
 int hb_undo(struct hb_work *w, const json_t *old, struct hb_error *trouble, struct hb_error *err);
@@ -48,6 +59,8 @@ int hb_undo(struct hb_work *w, const json_t *old, struct hb_error *trouble, stru
  * payload would set up a fresh, empty installation over a known one. create: make it when it is new
  * (0700, uid). */
 int hb_data_check(const char *path, bool create, uid_t uid, struct hb_error *err);
+/* 1: holds something, 0: missing or empty, -1: can't tell. */
+int hb_data_holds(const char *path, struct hb_error *err);
 /* Remember that it holds something, if it does. */
 int hb_data_note(const char *path, struct hb_error *err);
 

@@ -15,8 +15,7 @@
 #define SEEN_PATH "installer/data.json"
 #define SEEN_MAX 65536
 
-/* 1: holds something, 0: missing or empty, -1: can't tell. */
-static int holds_something(const char *path, struct hb_error *err)
+int hb_data_holds(const char *path, struct hb_error *err)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), found = 0;
 	struct dirent *e;
@@ -102,7 +101,7 @@ out:
 int hb_data_check(const char *path, bool create, uid_t uid, struct hb_error *err)
 {
 	json_t *seen;
-	int holds = holds_something(path, err);
+	int holds = hb_data_holds(path, err);
 	bool known;
 
 	if (holds < 0 || seen_load(&seen, err) < 0)
@@ -112,9 +111,10 @@ int hb_data_check(const char *path, bool create, uid_t uid, struct hb_error *err
 	if (known && !holds)
 		return hb_fail(err, "data_missing",
 			       "data directory %s is missing or empty, but this host had data "
-			       "there; put it back or "
-			       "restore a backup. To begin with an empty one on purpose, take it "
-			       "out of %s",
+			       "there; put it back, or get it back with `hermesctl runtime "
+			       "restore` from a backup or with `hermesctl runtime rollback "
+			       "--release CURRENT --data restore` from the copy made at the last "
+			       "upgrade. To begin with an empty one on purpose, take it out of %s",
 			       path, SEEN_PATH);
 	return create ? make(path, uid, err) : 0;
 }
@@ -123,7 +123,7 @@ int hb_data_note(const char *path, struct hb_error *err)
 {
 	struct hb_buf text = HB_BUF_INIT;
 	json_t *seen;
-	int holds = holds_something(path, err), rc = 0;
+	int holds = hb_data_holds(path, err), rc = 0;
 
 	if (holds <= 0)
 		return holds;

@@ -164,12 +164,16 @@ static void explain_full(const struct hb_store *s, struct hb_error *err)
 static json_t *marker_make(const struct hb_work *w, const struct hb_chain *c,
 			   const struct hb_tree_info *t)
 {
+	json_t *layers = json_array();
+
+	for (size_t i = 0; i < c->layer_count; i++)
+		json_array_append_new(layers, json_string(c->layers[i].digest));
 	return json_pack(
-		"{s:s, s:s, s:s, s:s, s:O, s:O, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}",
+		"{s:s, s:s, s:s, s:s, s:O, s:O, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s}",
 		"manifest_digest", c->manifest, "tree_digest", t->tree_digest, "index_digest",
 		c->index, "config_digest", c->config, "image", json_object_get(w->request, "image"),
-		"platform", json_object_get(w->request, "platform"), "layers",
-		(json_int_t)c->layer_count, "files", (json_int_t)t->files, "directories",
+		"platform", json_object_get(w->request, "platform"),
+		"layer_digests", layers, "layers", (json_int_t)c->layer_count, "files", (json_int_t)t->files, "directories",
 		(json_int_t)t->directories, "links", (json_int_t)t->links, "bytes",
 		(json_int_t)t->bytes, "setuid_stripped", (json_int_t)t->setuid_stripped,
 		"xattrs_dropped", (json_int_t)t->xattrs_dropped, "completed_at",

@@ -207,7 +207,6 @@ void hb_jobs_next(struct hb_installer *in)
  * by a recovery. */
 static void worker_died(struct hb_installer *in, struct hb_job *job)
 {
-	struct hb_journal_state state = hb_journal_state(in->journal);
 	struct hb_job *recovery;
 	struct hb_error err;
 
@@ -228,8 +227,7 @@ static void worker_died(struct hb_installer *in, struct hb_job *job)
 	recovery->victim = job;
 	memcpy(recovery->operation_id, job->operation_id, sizeof recovery->operation_id);
 	memcpy(recovery->action, job->action, sizeof recovery->action);
-	if (state.step == HB_STEP_ACTIVATE)
-		recovery->old = json_incref((json_t *)(uintptr_t)state.old);
+	recovery->old = hb_journal_undo(in->journal);
 	if (fork_worker(in, recovery, &err) < 0) {
 		hb_job_finish(in, recovery, NULL, &err);
 		hb_job_free(recovery);

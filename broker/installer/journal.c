@@ -23,10 +23,11 @@ struct hb_journal {
 	int fd;
 	off_t size;
 	enum hb_step step;
-	json_t *begin, *activate, *committed; /* lines of the present operation */
+	json_t *begin, *activate, *snapshot, *committed; /* lines of the present operation */
 };
 
-static const char *const names[] = {"none", "begin", "activate", "committed", "undone", "end"};
+static const char *const names[] = {"none",	 "begin",  "activate", "snapshot",
+				    "committed", "undone", "end"};
 
 const char *hb_step_name(enum hb_step step)
 {
@@ -48,9 +49,11 @@ static bool may_follow(enum hb_step now, enum hb_step next)
 		return now == HB_STEP_NONE || now == HB_STEP_END;
 	case HB_STEP_ACTIVATE:
 		return now == HB_STEP_BEGIN;
+	case HB_STEP_SNAPSHOT:
+		return now == HB_STEP_ACTIVATE;
 	case HB_STEP_COMMITTED:
 	case HB_STEP_UNDONE:
-		return now == HB_STEP_ACTIVATE;
+		return now == HB_STEP_ACTIVATE || now == HB_STEP_SNAPSHOT;
 	case HB_STEP_END:
 		return now != HB_STEP_NONE && now != HB_STEP_END;
 	case HB_STEP_NONE:
@@ -72,9 +75,12 @@ static void take(struct hb_journal *j, enum hb_step step, json_t *line)
 	if (step == HB_STEP_BEGIN) {
 		replace(&j->begin, line);
 		replace(&j->activate, NULL);
+		replace(&j->snapshot, NULL);
 		replace(&j->committed, NULL);
 	} else if (step == HB_STEP_ACTIVATE) {
 		replace(&j->activate, line);
+	} else if (step == HB_STEP_SNAPSHOT) {
+		replace(&j->snapshot, line);
 	} else if (step == HB_STEP_COMMITTED) {
 		replace(&j->committed, line);
 	} else {
@@ -158,6 +164,7 @@ void hb_journal_close(struct hb_journal *j)
 		return;
 	json_decref(j->begin);
 	json_decref(j->activate);
+	json_decref(j->snapshot);
 	json_decref(j->committed);
 	hb_close(&j->fd);
 	free(j);
@@ -170,6 +177,7 @@ struct hb_journal_state hb_journal_state(const struct hb_journal *j)
 		.operation_id = hb_json_text(j->begin, "operation_id", ""),
 		.action = hb_json_text(j->begin, "action", ""),
 		.old = json_object_get(j->activate, "old"),
+		.snapshot = json_object_get(j->snapshot, "snapshot"),
 		.result = json_object_get(j->committed, "result"),
 	};
 }
@@ -177,6 +185,18 @@ struct hb_journal_state hb_journal_state(const struct hb_journal *j)
 bool hb_journal_open_operation(const struct hb_journal *j)
 {
 	return j->step != HB_STEP_NONE && j->step != HB_STEP_END;
+}
+
+json_t *hb_journal_undo(const struct hb_journal *j)
+{
+	json_t *old;
+
+	if (j->step != HB_STEP_ACTIVATE && j->step != HB_STEP_SNAPSHOT)
+		return NULL;
+	old = json_deep_copy(json_object_get(j->activate, "old"));
+	if (j->snapshot)
+		json_object_set(old, "snapshot", json_object_get(j->snapshot, "snapshot"));
+	return old;
 }
 
 static int write_line(struct hb_journal *j, const struct hb_buf *text, struct hb_error *err)

@@ -7,6 +7,8 @@
  * files of its own
  *   {"step":"activate", ...,"old":{current,previous,desired,activation},"new":"<hex>"}  from here
  * on the switch is in doubt
+ *   {"step":"snapshot", ...,"snapshot":{id,data,dev,ino}}  the data was copied; from here on it may
+ * be changed, and undoing puts the copy back
  *   {"step":"committed", ...,"result":{..}}              the new state serves; it stays, whatever
  * happens next
  *   {"step":"undone", ...}                               the old state was put back
@@ -28,6 +30,7 @@ enum hb_step {
 	HB_STEP_NONE,
 	HB_STEP_BEGIN,
 	HB_STEP_ACTIVATE,
+	HB_STEP_SNAPSHOT,
 	HB_STEP_COMMITTED,
 	HB_STEP_UNDONE,
 	HB_STEP_END
@@ -48,14 +51,18 @@ struct hb_journal_state {
 	const char *operation_id; /* "" when NONE */
 	const char *action;
 	const json_t *old;    /* of the activate step, or NULL */
+	const json_t *snapshot; /* of the snapshot step, or NULL */
 	const json_t *result; /* of the committed step, or NULL */
 };
 struct hb_journal_state hb_journal_state(const struct hb_journal *j);
 bool hb_journal_open_operation(const struct hb_journal *j);
+/* What undoing has to put back, when something live may have been changed: `old` with the member
+ * `snapshot` (new reference); else NULL. */
+json_t *hb_journal_undo(const struct hb_journal *j);
 
 /* Durable when it returns 0. `more` may be NULL; its members are added to the line. Steps out of
- * order are refused (journal_order): begin only after none/end; activate after begin; committed and
- * undone after activate; end after any. */
+ * order are refused (journal_order): begin only after none/end; activate after begin; snapshot after
+ * activate; committed and undone after either; end after any. */
 int hb_journal_append(struct hb_journal *j, enum hb_step step, const char *operation_id,
 		      const char *action, const json_t *more, struct hb_error *err);
 

@@ -24,28 +24,12 @@
 #include "broker/installer/activate.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/job.h"
+#include "broker/installer/snapshot.h"
 #include "broker/installer/spec.h"
 #include "common/buf.h"
 #include "common/fs.h"
 #include "common/log.h"
 #include "common/paths.h"
-
-/* Does the directory hold the state directory, our working directory? Then it holds everybody's
- * keys. */
-static bool holds_state(const char *dir)
-{
-	char *real = realpath(dir, NULL), *here = getcwd(NULL, 0);
-	size_t len = real ? strlen(real) : 0;
-	bool holds;
-
-	if (!real || !here)
-		abort();
-	holds = strncmp(here, real, len) == 0 &&
-		(here[len] == '/' || here[len] == '\0' || len == 1);
-	free(real);
-	free(here);
-	return holds;
-}
 
 /*
  * What of the data this process may reach: the directory that holds the data directory, which must
@@ -56,22 +40,19 @@ static bool holds_state(const char *dir)
 static int open_data(struct hb_installer *in, struct hb_error *err)
 {
 	char *data = hb_spec_absolute(hb_config_text(in->process->config, "runtime.data"));
-	char *copy = hb_strdup(data);
+	char *copy = hb_strdup(data), *parent = dirname(copy);
 	struct hb_error missing;
 	struct stat st;
 	int rc = 0;
 
-	in->data_reach = hb_strdup(dirname(copy));
-	free(copy);
-	if (stat(in->data_reach, &st) < 0)
-		rc = hb_fs_mkdirs(AT_FDCWD, in->data_reach, 0755, 0, 0, err);
+	if (stat(parent, &st) < 0)
+		rc = hb_fs_mkdirs(AT_FDCWD, parent, 0755, 0, 0, err);
 	else if (!S_ISDIR(st.st_mode))
 		rc = hb_fail(err, "data_unusable",
-			     "%s, which should hold runtime.data, is not a directory",
-			     in->data_reach);
-	if (rc == 0 && holds_state(in->data_reach)) {
-		free(in->data_reach);
-		in->data_reach = hb_strdup(data);
+			     "%s, which should hold runtime.data, is not a directory", parent);
+	free(copy);
+	in->data_reach = hb_data_reach(data);
+	if (rc == 0 && strcmp(in->data_reach, data) == 0) {
 		/* Not there although it was: the payload isn't started, and health says why. */
 		if (hb_data_check(data, true, hb_peer_uid(HB_PEER_RUNTIME), &missing) < 0)
 			hb_log(HB_LOG_ERROR, "data_missing", "msg", missing.message, NULL);

@@ -111,7 +111,8 @@ static int answer_stop(struct hb_job *job, struct hb_error *err)
 
 static int answer_step(struct hb_job *job, const json_t *question, struct hb_error *err)
 {
-	static const enum hb_step allowed[] = {HB_STEP_ACTIVATE, HB_STEP_COMMITTED, HB_STEP_UNDONE};
+	static const enum hb_step allowed[] = {HB_STEP_ACTIVATE, HB_STEP_SNAPSHOT,
+					       HB_STEP_COMMITTED, HB_STEP_UNDONE};
 	const char *name = hb_json_text(question, "step", "");
 
 	for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)

@@ -4,10 +4,14 @@
  * is done. Idempotent: being killed in here changes nothing.
  */
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "broker/installer/activate.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/job.h"
+#include "broker/installer/snapshot.h"
+#include "broker/installer/spec.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/paths.h"
@@ -42,10 +46,25 @@ static json_t *outcome_of(const struct hb_journal_state *state)
 	return hb_outcome(NULL, &why, 0);
 }
 
+/* Leftovers: staging, releases and copies that were being removed, the copy of an undone operation.
+ */
+static int clean(struct hb_installer *in, const char *undone, struct hb_error *err)
+{
+	char *data = hb_spec_absolute(hb_config_text(in->process->config, "runtime.data"));
+	struct hb_error why;
+
+	if (undone && hb_snapshot_drop(data, undone, &why) < 0)
+		hb_log(HB_LOG_WARN, "snapshot_left", "msg", why.message, NULL);
+	if (hb_snapshot_clean(data, &why) < 0)
+		hb_log(HB_LOG_WARN, "snapshot_left", "msg", why.message, NULL);
+	free(data);
+	return hb_store_clean(&in->store, err);
+}
+
 int hb_installer_recover(struct hb_installer *in, struct hb_error *err)
 {
 	struct hb_journal_state state;
-	json_t *outcome = NULL;
+	json_t *outcome = NULL, *old = NULL;
 	bool open, committed;
 	int recovered = 0, rc = -1;
 
@@ -60,14 +79,18 @@ int hb_installer_recover(struct hb_installer *in, struct hb_error *err)
 		outcome = outcome_of(&state);
 		if (audit(in, &state, "ok", "intent", err) < 0)
 			goto out;
-		if (state.step == HB_STEP_ACTIVATE &&
-		    (hb_undo_files(&in->store, state.old, err) < 0 ||
+		old = hb_journal_undo(in->journal);
+		/* Data may only be put back when nothing of the new release writes to it. */
+		if (old &&
+		    (hb_supervisor_wait_up(in->supervisor, err) < 0 ||
+		     hb_undo_files(&in->store, old, err) < 0 ||
 		     hb_journal_append(in->journal, HB_STEP_UNDONE, state.operation_id,
 				       state.action, NULL, err) < 0))
 			goto out;
+		if (committed && strcmp(state.action, "remove") == 0)
+			(void)hb_store_discard_all(&in->store, NULL);
 	}
-	/* Leftovers of staging, and damaged releases that were replaced. */
-	if (hb_store_clean(&in->store, err) < 0)
+	if (clean(in, open && !committed ? state.operation_id : NULL, err) < 0)
 		goto out;
 	if (hb_ledger_open_settled(HB_PATH_LEDGER("installer"), open ? state.operation_id : NULL,
 				   committed ? "succeeded" : "outcome_unknown", outcome,
@@ -80,5 +103,6 @@ int hb_installer_recover(struct hb_installer *in, struct hb_error *err)
 	rc = 0;
 out:
 	json_decref(outcome);
+	json_decref(old);
 	return rc;
 }

@@ -6,6 +6,7 @@
 
 #include "broker/installer/activate.h"
 #include "broker/installer/installer.h"
+#include "broker/installer/snapshot.h"
 #include "broker/installer/spec.h"
 #include "common/fields.h"
 #include "common/json.h"
@@ -17,6 +18,14 @@
 
 /* Below the 30 s after which a client gives up on /prepare. */
 #define RESOLVE_MS 25000
+
+static bool is_one_of(const char *action, const char *const *list)
+{
+	for (; *list; list++)
+		if (strcmp(action, *list) == 0)
+			return true;
+	return false;
+}
 
 static int pin_of_config(const struct hb_config *config, const char *platform, char hex[HB_HEX256],
 			 struct hb_error *err)
@@ -111,31 +120,70 @@ json_t *hb_seal_resolved(const struct hb_config *config, const json_t *request,
 	return out;
 }
 
-/* {settings_sha256, current} */
-static json_t *seal_common(struct hb_installer *in, struct hb_error *err)
+json_t *hb_seal_details(const struct hb_store *s, const struct hb_config *config,
+			const char *manifest, const char *image, struct hb_error *err)
+{
+	json_t *marker = hb_store_marker(s, manifest, err), *document = NULL, *out = NULL, *layers;
+	struct hb_image_ref ref = {0};
+
+	if (marker)
+		document = hb_store_image(s, manifest, err);
+	(void)hb_image_ref_parse(image, false, &ref, NULL);
+	if (document)
+		out = hb_spec_describe(config, document, ref.tag, err);
+	if (out) {
+		layers = json_object_get(marker, "layer_digests");
+		json_object_set(out, "config_digest", json_object_get(marker, "config_digest"));
+		json_object_set_new(out, "layers", layers ? json_incref(layers) : json_array());
+	}
+	json_decref(document);
+	json_decref(marker);
+	return out;
+}
+
+json_t *hb_seal_current(const struct hb_store *s, const struct hb_config *config,
+			struct hb_error *err)
 {
 	char current[HB_HEX256];
-	json_t *activation = NULL, *out;
+	json_t *activation = NULL, *details, *out;
 
-	if (hb_store_link(&in->store, "current", current, err) < 0 ||
+	if (hb_store_link(s, "current", current, err) < 0 ||
 	    hb_activation_load(&activation, err) < 0)
 		return NULL;
-	out = json_pack("{s:s, s:{s:s, s:s}}", "settings_sha256", in->settings, "current",
-			"manifest_digest", current, "image",
+	out = json_pack("{s:s, s:s}", "manifest_digest", current, "image",
 			current[0] ? hb_json_text(activation, "image", "") : "");
+	/* As it was activated; a release that is damaged can still be replaced. */
+	details = json_incref(json_object_get(activation, "details"));
+	if (!details && current[0])
+		details = hb_seal_details(s, config, current, hb_json_text(out, "image", ""), NULL);
+	if (current[0] && details)
+		json_object_set(out, "details", details);
+	json_decref(details);
 	json_decref(activation);
 	return out;
 }
 
-/* What no seal is given for, in the order in which a person would want to hear it. */
-static int check(struct hb_installer *in, const json_t *request, struct hb_error *err)
+/* {settings_sha256, current}; with details only where something is compared with them. */
+static json_t *seal_common(struct hb_installer *in, const json_t *request, struct hb_error *err)
 {
-	static const char *const here[] = {"install", "start", "stop", "restart"};
+	static const char *const comparing[] = {"install", "upgrade", "rollback", NULL};
+	json_t *now = hb_seal_current(&in->store, in->process->config, err);
+
+	if (!now)
+		return NULL;
+	if (!is_one_of(hb_json_text(request, "action", ""), comparing))
+		json_object_del(now, "details");
+	return json_pack("{s:s, s:o}", "settings_sha256", in->settings, "current", now);
+}
+
+int hb_seal_check(struct hb_installer *in, const json_t *request, struct hb_error *err)
+{
+	static const char *const later[] = {"backup", "restore"};
 	const char *action = hb_json_text(request, "action", "");
 	struct hb_policy_view view;
-	bool served = false;
 	int rc = -1;
 
+	/* In the order in which a person would want to hear it. */
 	if (hb_policy_view_load(hb_peer_uid(HB_PEER_ADMIN), &view, err) < 0)
 		return -1;
 	if (!hb_bounds_executor(view.bounds, "installer"))
@@ -149,13 +197,10 @@ static int check(struct hb_installer *in, const json_t *request, struct hb_error
 		return -1;
 	if (!hb_config_bool(in->process->config, "runtime.enabled"))
 		return hb_fail(err, "runtime_disabled", "runtime.enabled is \"no\" in hermes.conf");
-	for (size_t i = 0; i < sizeof here / sizeof *here; i++)
-		served = served || strcmp(action, here[i]) == 0;
-	if (!served)
-		return hb_fail(err, "not_available",
-			       "this version of the installer has install, start, stop and "
-			       "restart; %s is not in it",
-			       action);
+	for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+		if (strcmp(action, later[i]) == 0)
+			return hb_fail(err, "not_available",
+				       "this version of the installer doesn't have %s", action);
 	return hb_installer_settings_fresh(in, err);
 }
 
@@ -172,21 +217,23 @@ static void refuse(struct hb_request *req, const struct hb_error *err)
 	hb_reply_error(req, 200, err);
 }
 
-/* Complete, checked against the schema, and sent. `resolved` (may be NULL) is stolen. */
+/* Complete, checked against the schema, and sent. `more` (may be NULL), the fields of this action, is
+ * stolen. */
 static void reply_sealed(struct hb_installer *in, struct hb_request *req, const json_t *request,
-			 json_t *resolved)
+			 json_t *more)
 {
 	json_t *sealed, *common;
 	struct hb_error err;
 
-	common = seal_common(in, &err);
+	common = seal_common(in, request, &err);
 	if (!common) {
-		json_decref(resolved);
+		json_decref(more);
 		refuse(req, &err);
 		return;
 	}
-	if (resolved)
-		json_object_set_new(common, "resolved", resolved);
+	if (more)
+		json_object_update(common, more);
+	json_decref(more);
 	sealed = json_deep_copy(request);
 	json_object_set_new(sealed, "sealed", common);
 	if (hb_operation_check_sealed("runtime", sealed, &err) < 0)
@@ -210,6 +257,24 @@ static void on_gone(void *arg)
 	seal_call_free(s);
 }
 
+/* An upgrade to what runs already is a mistake, or somebody else was faster. */
+static int check_new(struct hb_installer *in, const json_t *request, const char *manifest,
+		     struct hb_error *err)
+{
+	char current[HB_HEX256];
+
+	if (strcmp(hb_json_text(request, "action", ""), "upgrade") != 0)
+		return 0;
+	if (hb_store_link(&in->store, "current", current, err) < 0)
+		return -1;
+	return strcmp(current, manifest) != 0
+		       ? 0
+		       : hb_fail(err, "already_current",
+				 "release %s is the current one already; there is nothing to "
+				 "upgrade to",
+				 manifest);
+}
+
 static void on_resolved(int status, const json_t *body, const struct hb_error *err, void *arg)
 {
 	struct seal_call *s = arg;
@@ -224,11 +289,13 @@ static void on_resolved(int status, const json_t *body, const struct hb_error *e
 	} else if (hb_reply_failed(status, body, &why) == 0 &&
 		   hb_seal_chain(&s->in->store, s->in->process->config, s->request, &c, &why) ==
 			   0) {
-		resolved = hb_seal_resolved(s->in->process->config, s->request, &c, &why);
+		if (check_new(s->in, s->request, c.manifest, &why) == 0)
+			resolved = hb_seal_resolved(s->in->process->config, s->request, &c, &why);
 		hb_chain_free(&c);
 	}
 	if (resolved)
-		reply_sealed(s->in, s->req, s->request, resolved);
+		reply_sealed(s->in, s->req, s->request,
+			     json_pack("{s:o}", "resolved", resolved));
 	else
 		refuse(s->req, &why);
 	seal_call_free(s);
@@ -255,6 +322,84 @@ static void resolve(struct hb_installer *in, struct hb_request *req, json_t *req
 	json_decref(body);
 }
 
+/* --- going back --- */
+
+/* The release that a rollback goes to: the one named, or the previous one. */
+static int rollback_target(const struct hb_store *s, const json_t *request, const char *current,
+			   char target[HB_HEX256], struct hb_error *err)
+{
+	const char *named = hb_json_text(request, "release", NULL);
+	bool restore = strcmp(hb_json_text(request, "data", ""), "restore") == 0;
+
+	if (named)
+		memcpy(target, named, HB_HEX256);
+	else if (hb_store_link(s, "previous", target, err) < 0)
+		return -1;
+	if (target[0] == '\0')
+		return hb_fail(err, "no_previous",
+			       "there is no previous release; name one of `hermesctl runtime "
+			       "releases`");
+	/* The current one, with the data it had: that is a way back too. */
+	if (strcmp(target, current) == 0 && !restore)
+		return hb_fail(err, "already_current", "release %s is the current one", target);
+	return 0;
+}
+
+json_t *hb_seal_rollback(const struct hb_store *s, const struct hb_config *config,
+			 const json_t *request, const char *current, struct hb_error *err)
+{
+	char *data = hb_spec_absolute(hb_config_text(config, "runtime.data"));
+	json_t *marker = NULL, *details = NULL, *snapshot = NULL, *out = NULL;
+	char target[HB_HEX256];
+	const char *image;
+
+	if (rollback_target(s, request, current, target, err) < 0)
+		goto out;
+	marker = hb_store_marker(s, target, err);
+	image = hb_json_text(marker, "image", "");
+	if (marker)
+		details = hb_seal_details(s, config, target, image, err);
+	if (!details)
+		goto out;
+	if (strcmp(hb_json_text(request, "data", ""), "restore") == 0 &&
+	    !(snapshot = hb_snapshot_of(data, target, err)))
+		goto out;
+	out = json_pack("{s:s, s:{s:s, s:O}}", "release", target, "target", "image", image,
+			"details", details);
+	if (snapshot)
+		json_object_set_new(
+			out, "snapshot",
+			json_pack("{s:O, s:O, s:O, s:O}", "id", json_object_get(snapshot, "id"),
+				  "taken_at", json_object_get(snapshot, "taken_at"), "files",
+				  json_object_get(snapshot, "files"), "bytes",
+				  json_object_get(snapshot, "bytes")));
+out:
+	json_decref(marker);
+	json_decref(details);
+	json_decref(snapshot);
+	free(data);
+	return out;
+}
+
+/* Everything but what wants an image from the fetcher: answered at once. */
+static int seal_now(struct hb_installer *in, struct hb_request *req, const json_t *request,
+		    const char *current, struct hb_error *err)
+{
+	static const char *const bare[] = {"remove", "prune", NULL};
+	const char *action = hb_json_text(request, "action", "");
+	json_t *more = NULL;
+
+	if (current[0] == '\0' && !is_one_of(action, bare))
+		return hb_fail(err, "not_installed", "no release is installed; install one first");
+	if (strcmp(action, "rollback") == 0) {
+		more = hb_seal_rollback(&in->store, in->process->config, request, current, err);
+		if (!more)
+			return -1;
+	}
+	reply_sealed(in, req, request, more);
+	return 0;
+}
+
 struct seal_body {
 	const char *feature;
 	json_t *request;
@@ -268,9 +413,11 @@ void hb_seal_handle(struct hb_request *req, void *ctx)
 		{"request", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct seal_body, request),
 		 0, 0},
 	};
+	static const char *const fetched[] = {"install", "upgrade", "stage", NULL};
 	struct hb_installer *in = ctx;
 	struct seal_body body = {0};
 	json_t *request = NULL;
+	const char *action;
 	char current[HB_HEX256], pin[HB_HEX256];
 	struct hb_error err;
 
@@ -281,21 +428,20 @@ void hb_seal_handle(struct hb_request *req, void *ctx)
 		goto refused;
 	}
 	request = hb_operation_validate("runtime", body.request, &err);
-	if (!request || check(in, request, &err) < 0)
+	if (!request || hb_seal_check(in, request, &err) < 0 ||
+	    hb_store_link(&in->store, "current", current, &err) < 0)
 		goto refused;
-	if (strcmp(hb_json_text(request, "action", ""), "install") == 0) {
-		if (hb_seal_pin(in->process->config, request, pin, &err) < 0)
+	action = hb_json_text(request, "action", "");
+	if (!is_one_of(action, fetched)) {
+		if (seal_now(in, req, request, current, &err) < 0)
 			goto refused;
-		resolve(in, req, request);
+	} else if (strcmp(action, "upgrade") == 0 && current[0] == '\0') {
+		hb_fail(&err, "not_installed", "no release is installed: install one instead");
+		goto refused;
+	} else if (hb_seal_pin(in->process->config, request, pin, &err) < 0) {
+		goto refused;
 	} else {
-		if (hb_store_link(&in->store, "current", current, &err) < 0)
-			goto refused;
-		if (current[0] == '\0') {
-			hb_fail(&err, "not_installed",
-				"no release is installed; install one first");
-			goto refused;
-		}
-		reply_sealed(in, req, request, NULL);
+		resolve(in, req, request);
 	}
 	json_decref(request);
 	return;

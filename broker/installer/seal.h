@@ -26,6 +26,24 @@ int hb_seal_chain(const struct hb_store *s, const struct hb_config *config, cons
 json_t *hb_seal_resolved(const struct hb_config *config, const json_t *request,
 			 const struct hb_chain *c, struct hb_error *err);
 
+/* What a person is shown of a release on disk, as it would run with these settings: {version,
+ * config_digest, layers:[hex], entrypoint, command, working_dir, environment, user, ports, volumes}.
+ * `image`: the reference it is known by, or "". */
+json_t *hb_seal_details(const struct hb_store *s, const struct hb_config *config,
+			const char *manifest, const char *image, struct hb_error *err);
+
+/* The sealed object `current`: {manifest_digest, image, details?}. */
+json_t *hb_seal_current(const struct hb_store *s, const struct hb_config *config,
+			struct hb_error *err);
+/* The sealed fields of a rollback: {release, target, snapshot?}. Codes: no_previous,
+ * already_current, release_missing, no_snapshot. */
+json_t *hb_seal_rollback(const struct hb_store *s, const struct hb_config *config,
+			 const json_t *request, const char *current, struct hb_error *err);
+
+/* What no operation is begun for: policy, bounds, floor, configuration. */
+struct hb_installer;
+int hb_seal_check(struct hb_installer *in, const json_t *request, struct hb_error *err);
+
 /* POST /seal */
 void hb_seal_handle(struct hb_request *req, void *ctx);
 

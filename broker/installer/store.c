@@ -180,19 +180,20 @@ static int newer_first(const void *a, const void *b)
 		      hb_json_text(y, "manifest_digest", ""));
 }
 
-/* Names in releases/ that `wanted` accepts, as a NULL-terminated list. */
-static char **names_in(const struct hb_store *s, bool (*wanted)(const char *), size_t *count,
+/* Names in one of the directories that `wanted` accepts, as a NULL-terminated list. */
+static char **names_in(int in, const struct hb_store *s, bool (*wanted)(const char *), size_t *count,
 		       struct hb_error *err)
 {
 	/* A fresh description: readdir moves the offset that a dup would share. */
-	int fd = openat(s->releases_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = openat(in, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
 	char **list = NULL;
 	struct dirent *e;
 	size_t n = 0;
 
 	if (!dir) {
-		hb_fail_errno(err, "storage_unusable", "%s/releases can't be listed", s->path);
+		hb_fail_errno(err, "storage_unusable", "a directory of %s can't be listed",
+			      s->path);
 		hb_close(&fd);
 		return NULL;
 	}
@@ -223,7 +224,7 @@ json_t *hb_store_list(const struct hb_store *s, struct hb_error *err)
 	char current[HB_HEX256] = "", previous[HB_HEX256] = "";
 	json_t *out = NULL, **found;
 	size_t count = 0, n = 0;
-	char **list = names_in(s, hb_is_hex64, &count, err);
+	char **list = names_in(s->releases_fd, s, hb_is_hex64, &count, err);
 
 	if (!list)
 		return NULL;
@@ -326,12 +327,99 @@ static bool is_leftover(const char *name)
 int hb_store_clean(const struct hb_store *s, struct hb_error *err)
 {
 	size_t count = 0;
-	char **list = names_in(s, is_leftover, &count, err);
+	char **list = names_in(s->releases_fd, s, is_leftover, &count, err);
 	int rc = list ? 0 : -1;
 
 	for (size_t i = 0; list && i < count; i++)
 		if (hb_fs_remove_tree(s->releases_fd, list[i], rc == 0 ? err : NULL) < 0)
 			rc = -1;
 	names_free(list);
+	return rc;
+}
+
+int hb_store_discard(const struct hb_store *s, const char *hex, struct hb_error *err)
+{
+	char name[HB_HEX256 + 16];
+
+	snprintf(name, sizeof name, ".discard-%s", hex);
+	if (hb_fs_remove_tree(s->releases_fd, name, err) < 0)
+		return -1;
+	if (renameat(s->releases_fd, hex, s->releases_fd, name) < 0 && errno != ENOENT)
+		return hb_fail_errno(err, "remove_failed", "release %s", hex);
+	return hb_fs_sync_dir(s->releases_fd, ".", err);
+}
+
+int hb_store_discard_all(const struct hb_store *s, struct hb_error *err)
+{
+	size_t count = 0;
+	char **list = names_in(s->releases_fd, s, hb_is_hex64, &count, err);
+	int rc = list ? 0 : -1;
+
+	for (size_t i = 0; rc == 0 && i < count; i++)
+		rc = hb_store_discard(s, list[i], err);
+	names_free(list);
+	return rc;
+}
+
+/* --- blobs --- */
+
+static bool is_blob(const char *name)
+{
+	return name[0] != '.';
+}
+
+/* The digests that the markers name, as the keys of an object; NULL: one doesn't know its layers. */
+static json_t *digests_in(const json_t *keep)
+{
+	static const char *const single[] = {"manifest_digest", "index_digest", "config_digest"};
+	json_t *out = json_object(), *marker, *digest;
+	size_t i, j;
+
+	json_array_foreach (keep, i, marker) {
+		const json_t *layers = json_object_get(marker, "layer_digests");
+
+		if (!json_is_array(layers)) {
+			json_decref(out);
+			return NULL;
+		}
+		for (j = 0; j < sizeof single / sizeof *single; j++)
+			json_object_set_new(out, hb_json_text(marker, single[j], ""), json_true());
+		json_array_foreach (layers, j, digest)
+			if (json_is_string(digest))
+				json_object_set_new(out, json_string_value(digest), json_true());
+	}
+	return out;
+}
+
+int hb_store_prune_blobs(const struct hb_store *s, const json_t *keep, uint64_t *count,
+			 uint64_t *bytes, struct hb_error *err)
+{
+	json_t *wanted = digests_in(keep);
+	size_t n = 0;
+	char **list, hex[HB_HEX256];
+	struct stat st;
+	int rc = 0;
+
+	*count = *bytes = 0;
+	if (!wanted)
+		return 0;
+	list = names_in(s->blobs_fd, s, is_blob, &n, err);
+	if (!list)
+		rc = -1;
+	for (size_t i = 0; rc == 0 && i < n; i++) {
+		snprintf(hex, sizeof hex, "%.64s", list[i]);
+		if (json_object_get(wanted, hex) ||
+		    fstatat(s->blobs_fd, list[i], &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISREG(st.st_mode))
+			continue;
+		if (unlinkat(s->blobs_fd, list[i], 0) < 0 && errno != ENOENT) {
+			rc = hb_fail_errno(err, "remove_failed", "blob %s", list[i]);
+			break;
+		}
+		*count += 1;
+		*bytes += (uint64_t)st.st_size;
+	}
+	names_free(list);
+	json_decref(wanted);
 	return rc;
 }

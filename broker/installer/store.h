@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "common/digest.h"
@@ -54,6 +55,13 @@ int hb_store_staging_create(const struct hb_store *s, const char *name, struct h
 int hb_store_staging_finish(const struct hb_store *s, const char *name, int staging_fd,
 			    const char *hex, const char *config, size_t config_len,
 			    const json_t *marker, struct hb_error *err);
+/* Take a release (hex) or all of them out of sight, durably; hb_store_clean then removes them. */
+int hb_store_discard(const struct hb_store *s, const char *hex, struct hb_error *err);
+int hb_store_discard_all(const struct hb_store *s, struct hb_error *err);
+/* Remove every blob that none of the markers in `keep` (array) names, partial downloads of such ones
+ * too. Nothing when one of them doesn't know its layers. */
+int hb_store_prune_blobs(const struct hb_store *s, const json_t *keep, uint64_t *count,
+			 uint64_t *bytes, struct hb_error *err);
 /* Remove what begins with a dot in releases/: nothing that is in use. */
 int hb_store_clean(const struct hb_store *s, struct hb_error *err);
 

@@ -42,6 +42,9 @@ struct hb_supervisor;
 int hb_supervisor_new(struct hb_process *process, struct hb_supervisor **out, struct hb_error *err);
 /* Once confined: begins to listen to the workers. `changed` is called after each change of state (may be NULL). */
 int hb_supervisor_run(struct hb_supervisor *s, void (*changed)(void *arg), void *arg, struct hb_error *err);
+/* Waits until the runner has ended whatever an earlier one left running; before the loop runs. Codes
+ * worker_failed, stop_failed. */
+int hb_supervisor_wait_up(struct hb_supervisor *s, struct hb_error *err);
 void hb_supervisor_free(struct hb_supervisor *s);
 
 typedef void (*hb_supervisor_done)(int ok, const struct hb_error *err, void *arg);

@@ -24,6 +24,7 @@
 #define PROBE_TIMEOUT_MAX_MS 10000
 #define PROBE_TIMEOUT_MIN_MS 3000
 #define SECRET_MAX 4096
+#define UP_MARGIN_MS 30000 /* besides the time that the payload has to stop */
 
 /* hermes-run lies beside the program that runs now, in the build tree as when installed. */
 static int open_hermes_run(struct hb_error *err)
@@ -76,6 +77,26 @@ static json_t *receive(int fd, bool *lost)
 
 	*lost = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 	return n > 0 ? hb_json_parse(packet, (size_t)n, NULL) : NULL;
+}
+
+int hb_supervisor_wait_up(struct hb_supervisor *s, struct hb_error *err)
+{
+	int64_t deadline = hb_monotonic_ms() + s->stop_ms + UP_MARGIN_MS;
+	struct pollfd p = {.fd = s->runner_fd, .events = POLLIN};
+	bool lost = false;
+
+	while (!s->runner_up && !lost && hb_monotonic_ms() < deadline && poll(&p, 1, 500) >= 0) {
+		json_t *event = p.revents ? receive(s->runner_fd, &lost) : NULL;
+
+		if (event)
+			hb_supervisor_on_event(s, event);
+		json_decref(event);
+	}
+	if (s->runner_up)
+		return 0;
+	return lost ? hb_fail(err, "worker_failed", "the runner ended while it was starting")
+		    : hb_fail(err, "stop_failed",
+			      "what an earlier runner left running can't be ended");
 }
 
 static void on_runner(evutil_socket_t fd, short what, void *arg)

@@ -9,6 +9,7 @@
 
 #include "broker/installer/activate.h"
 #include "broker/installer/install.h"
+#include "broker/installer/lifecycle.h"
 #include "broker/installer/seal.h"
 #include "broker/installer/verify.h"
 #include "common/ids.h"
@@ -134,7 +135,10 @@ void hb_work_main(struct hb_work *w, int (*work)(struct hb_work *, json_t **, st
 static int recheck(struct hb_work *w, char current[HB_HEX256], struct hb_error *err)
 {
 	const json_t *sealed = json_object_get(w->request, "sealed");
-	const char *was = hb_json_text(json_object_get(sealed, "current"), "manifest_digest", "?");
+	const json_t *before = json_object_get(sealed, "current");
+	const char *was = hb_json_text(before, "manifest_digest", "?");
+	json_t *now;
+	int same;
 
 	if (strcmp(hb_json_text(sealed, "settings_sha256", ""), w->settings) != 0)
 		return hb_fail(err, "settings_changed",
@@ -148,7 +152,17 @@ static int recheck(struct hb_work *w, char current[HB_HEX256], struct hb_error *
 			       "prepared; prepare it "
 			       "again",
 			       current[0] ? current : "none", was[0] ? was : "none");
-	return 0;
+	now = hb_seal_current(w->store, w->config, err);
+	if (!now)
+		return -1;
+	if (!json_object_get(before, "details"))
+		json_object_del(now, "details");
+	same = json_equal(now, before);
+	json_decref(now);
+	return same ? 0
+		    : hb_fail(err, "sealed_changed",
+			      "the current release isn't what was shown when this operation was "
+			      "prepared; prepare it again");
 }
 
 static json_t *report(const char *output, const char *manifest)
@@ -178,8 +192,8 @@ static int is_running(struct hb_work *w, bool *running, struct hb_error *err)
 }
 
 /* start and restart: the present release with the present settings. */
-static int work_start(struct hb_work *w, const char *current, bool restart, json_t **result,
-		      struct hb_error *err)
+static int work_start_again(struct hb_work *w, const char *current, bool restart,
+			    json_t **result, struct hb_error *err)
 {
 	json_t *marker = hb_store_marker(w->store, current, err), *next = NULL;
 	bool running, same;
@@ -250,20 +264,45 @@ out:
 	return rc;
 }
 
+typedef int operation(struct hb_work *w, const char *current, json_t **result, struct hb_error *err);
+
+static int work_restart(struct hb_work *w, const char *current, json_t **result,
+			struct hb_error *err)
+{
+	return work_start_again(w, current, true, result, err);
+}
+
+static int work_start(struct hb_work *w, const char *current, json_t **result, struct hb_error *err)
+{
+	return work_start_again(w, current, false, result, err);
+}
+
 int hb_work_operation(struct hb_work *w, json_t **result, struct hb_error *err)
 {
+	static const struct {
+		const char *action;
+		operation *run;
+		bool bare; /* also when nothing is installed */
+	} operations[] = {
+		{"install", work_install, true},    {"upgrade", hb_work_upgrade, false},
+		{"rollback", hb_work_rollback, false}, {"start", work_start, false},
+		{"stop", work_stop, false},         {"restart", work_restart, false},
+		{"remove", hb_work_remove, true},   {"prune", hb_work_prune, true},
+		{"stage", hb_work_staged, true},
+	};
 	const char *action = hb_json_text(w->request, "action", "");
 	char current[HB_HEX256] = "";
 
 	if (recheck(w, current, err) < 0)
 		return -1;
-	if (strcmp(action, "install") == 0)
-		return work_install(w, current, result, err);
-	if (current[0] == '\0')
-		return hb_fail(err, "not_installed", "no release is installed");
-	if (strcmp(action, "stop") == 0)
-		return work_stop(w, current, result, err);
-	return work_start(w, current, strcmp(action, "restart") == 0, result, err);
+	for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+		if (strcmp(action, operations[i].action) != 0)
+			continue;
+		if (current[0] == '\0' && !operations[i].bare)
+			return hb_fail(err, "not_installed", "no release is installed");
+		return operations[i].run(w, current, result, err);
+	}
+	return hb_fail(err, "not_available", "the installer doesn't know how to %s", action);
 }
 
 struct verify_progress {

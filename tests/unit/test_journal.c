@@ -52,6 +52,7 @@ START_TEST(test_steps_survive)
 {
 	struct hb_journal *j = reopen(NULL);
 	struct hb_journal_state s = hb_journal_state(j);
+	json_t *old;
 
 	ck_assert_int_eq(s.step, HB_STEP_NONE);
 	ck_assert(!hb_journal_open_operation(j));
@@ -67,11 +68,23 @@ START_TEST(test_steps_survive)
 	s = hb_journal_state(j);
 	ck_assert_int_eq(s.step, HB_STEP_ACTIVATE);
 	ck_assert_str_eq(hb_json_text(s.old, "current", ""), "x");
+	old = hb_journal_undo(j);
+	ck_assert_str_eq(hb_json_text(old, "current", ""), "x");
+	ck_assert_ptr_null(json_object_get(old, "snapshot"));
+	json_decref(old);
+	append(j, HB_STEP_SNAPSHOT, json_pack("{s:{s:s}}", "snapshot", "id", "y"));
+	j = reopen(j);
+	ck_assert_int_eq(hb_journal_state(j).step, HB_STEP_SNAPSHOT);
+	old = hb_journal_undo(j);
+	ck_assert_str_eq(hb_json_text(old, "current", ""), "x");
+	ck_assert_str_eq(hb_json_text(json_object_get(old, "snapshot"), "id", ""), "y");
+	json_decref(old);
 	append(j, HB_STEP_COMMITTED, json_pack("{s:{s:s}}", "result", "output", "done"));
 	j = reopen(j);
 	s = hb_journal_state(j);
 	ck_assert_int_eq(s.step, HB_STEP_COMMITTED);
 	ck_assert_str_eq(hb_json_text(s.result, "output", ""), "done");
+	ck_assert_ptr_null(hb_journal_undo(j));
 	append(j, HB_STEP_END, NULL);
 	j = reopen(j);
 	ck_assert(!hb_journal_open_operation(j));
@@ -80,6 +93,7 @@ START_TEST(test_steps_survive)
 	j = reopen(j);
 	s = hb_journal_state(j);
 	ck_assert_ptr_null(s.old);
+	ck_assert_ptr_null(s.snapshot);
 	ck_assert_ptr_null(s.result);
 	hb_journal_close(j);
 }
@@ -89,8 +103,8 @@ START_TEST(test_order_is_kept)
 {
 	static const enum hb_step bad_first[] = {HB_STEP_ACTIVATE, HB_STEP_COMMITTED,
 						 HB_STEP_UNDONE, HB_STEP_END};
-	static const enum hb_step bad_after_begin[] = {HB_STEP_BEGIN, HB_STEP_COMMITTED,
-						       HB_STEP_UNDONE};
+	static const enum hb_step bad_after_begin[] = {HB_STEP_BEGIN, HB_STEP_SNAPSHOT,
+						       HB_STEP_COMMITTED, HB_STEP_UNDONE};
 	struct hb_journal *j = reopen(NULL);
 	struct hb_error err;
 
@@ -99,7 +113,7 @@ START_TEST(test_order_is_kept)
 		ck_assert_str_eq(err.code, "journal_order");
 	}
 	append(j, HB_STEP_BEGIN, NULL);
-	for (size_t i = 0; i < 3; i++)
+	for (size_t i = 0; i < 4; i++)
 		ck_assert_int_eq(
 			hb_journal_append(j, bad_after_begin[i], OP, "install", NULL, &err), -1);
 	j = reopen(j);

@@ -567,6 +567,13 @@ START_TEST(test_sealed_install)
 }
 END_TEST
 
+#define DETAILS \
+	"{\"config_digest\":\"" D "\",\"layers\":[\"" D "\"],\"entrypoint\":[],\"command\":[\"x\"]," \
+	"\"working_dir\":\"/\",\"environment\":[],\"user\":\"\",\"ports\":[],\"volumes\":[]," \
+	"\"version\":\"1\"}"
+#define TARGET "\"target\":{\"image\":\"a\",\"details\":" DETAILS "}"
+#define SNAPSHOT "\"snapshot\":{\"id\":\"ab\",\"taken_at\":1,\"files\":2,\"bytes\":3}"
+
 START_TEST(test_sealed_without_resolved)
 {
 	static const char *const plain[] = {"start", "stop",   "restart",
@@ -587,8 +594,26 @@ START_TEST(test_sealed_without_resolved)
 	ck_works(check_sealed(
 		"runtime",
 		"{\"action\":\"rollback\",\"data\":\"keep\",\"timeout\":9,\"sealed\":{" CURRENT
-		",\"release\":\"" D "\"}}",
+		",\"release\":\"" D "\"," TARGET "}}",
 		err));
+	ck_works(check_sealed(
+		"runtime",
+		"{\"action\":\"rollback\",\"data\":\"restore\",\"timeout\":9,\"sealed\":{" CURRENT
+		",\"release\":\"" D "\"," TARGET "," SNAPSHOT "}}",
+		err));
+	/* Which copy the data goes back to is part of it, and only then. */
+	ck_fails(check_sealed(
+			 "runtime",
+			 "{\"action\":\"rollback\",\"data\":\"restore\",\"timeout\":9,\"sealed\":{" CURRENT
+			 ",\"release\":\"" D "\"," TARGET "}}",
+			 err),
+		 "sealed_mismatch");
+	ck_fails(check_sealed(
+			 "runtime",
+			 "{\"action\":\"rollback\",\"data\":\"keep\",\"timeout\":9,\"sealed\":{" CURRENT
+			 ",\"release\":\"" D "\"," TARGET "," SNAPSHOT "}}",
+			 err),
+		 "sealed_mismatch");
 	ck_fails(check_sealed("runtime",
 			      "{\"action\":\"rollback\",\"data\":\"keep\",\"timeout\":9,\"sealed\":"
 			      "{" CURRENT "}}",
@@ -597,7 +622,7 @@ START_TEST(test_sealed_without_resolved)
 	ck_fails(check_sealed("runtime",
 			      "{\"action\":\"rollback\",\"data\":\"keep\",\"release\":\"" E
 			      "\",\"timeout\":9,"
-			      "\"sealed\":{" CURRENT ",\"release\":\"" D "\"}}",
+			      "\"sealed\":{" CURRENT ",\"release\":\"" D "\"," TARGET "}}",
 			      err),
 		 "sealed_mismatch");
 	ck_works(check_sealed(
