@@ -19,7 +19,7 @@
 #include "common/json.h"
 
 #define ROOT ".hermes-snapshots"
-#define ROOT_IN_STATE "installer/snapshots"
+#define ROOT_IN_STATE "snapshots"
 #define INFO "snapshot.json"
 #define INFO_MAX 65536
 #define PARTIAL ".new-"
@@ -49,27 +49,39 @@ char *hb_data_reach(const char *data)
 	return hb_strdup(data);
 }
 
-static char *root_path(const char *data)
+/* Where the directory of snapshots lies (free it) and its name there. */
+static char *root_parent(const char *data, const char **name)
 {
-	char *reach = hb_data_reach(data), *path;
+	char *reach = hb_data_reach(data);
 
-	path = strcmp(reach, data) == 0 ? hb_strdup(ROOT_IN_STATE) : hb_asprintf("%s/" ROOT, reach);
+	*name = ROOT;
+	if (strcmp(reach, data) != 0)
+		return reach;
 	free(reach);
-	return path;
+	*name = ROOT_IN_STATE;
+	return hb_strdup("installer");
 }
 
 /* The directory of snapshots; -1 with errno ENOENT when there is none and it isn't to be made. */
 static int root_open(const char *data, bool make, struct hb_error *err)
 {
-	char *path = root_path(data);
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	const char *name;
+	char *path = root_parent(data, &name);
+	int parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+	int fd = parent < 0 ? -1 : openat(parent, name, flags), saved;
 
-	if (fd < 0 && errno == ENOENT && make &&
-	    hb_fs_mkdirs(AT_FDCWD, path, 0700, 0, 0, err) == 0)
-		fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && parent >= 0 && errno == ENOENT && make) {
+		if (hb_fs_mkdirs(parent, name, 0700, 0, 0, err) == 0)
+			fd = openat(parent, name, flags);
+	}
+	saved = errno;
+	hb_close(&parent);
+	errno = saved;
 	if (fd < 0)
-		hb_fail_errno(err, "snapshot_failed", "%s can't be opened", path);
+		hb_fail_errno(err, "snapshot_failed", "%s/%s can't be opened", path, name);
 	free(path);
+	errno = saved;
 	return fd;
 }
 
