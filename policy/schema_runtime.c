@@ -265,7 +265,7 @@ static int check_sealed(const json_t *request, struct hb_error *err)
 	const json_t *current = json_object_get(sealed, "current");
 	const json_t *resolved = json_object_get(sealed, "resolved");
 	const char *manifest = hb_json_text(current, "manifest_digest", "");
-	const char *release = hb_json_text(request, "release", NULL);
+	const char *release = hb_json_text(request, "release", NULL), *made_by;
 	bool restore = strcmp(hb_json_text(request, "data", ""), "restore") == 0;
 
 	if (manifest[0] != '\0' && !hb_is_hex64(manifest))
@@ -279,6 +279,10 @@ static int check_sealed(const json_t *request, struct hb_error *err)
 		return mismatch(err, "sealed.snapshot is there exactly when data is restored");
 	if (release && strcmp(release, hb_json_text(sealed, "release", "")) != 0)
 		return mismatch(err, "sealed.release is not the release that was asked for");
+	made_by = hb_json_text(json_object_get(sealed, "contents"), "release", "");
+	if (made_by[0] != '\0' && !hb_is_hex64(made_by))
+		return hb_fail(err, "bad_digest",
+			       "sealed.contents.release must be 64 hex digits or empty");
 	return resolved ? check_resolved(request, resolved, err) : 0;
 }
 

@@ -231,6 +231,29 @@ static void draw_current(struct hb_page *p, const json_t *sealed)
 	draw_digest(p, "settings", sealed, "settings_sha256");
 }
 
+/* The bytes that are restored, and what they said of themselves when they were last verified. */
+static void draw_restore(struct hb_page *p, const json_t *request, const json_t *sealed)
+{
+	const json_t *c = json_object_get(sealed, "contents");
+	const char *release = hb_json_text(c, "release", NULL);
+	char text[120], when[21];
+
+	hb_draw_field(p, request, "backup");
+	draw_digest(p, "backup bytes", sealed, "backup_sha256");
+	hb_time_rfc3339(hb_json_int(c, "created_at", 0), when);
+	snprintf(text, sizeof(text), "%s (%lld)", when, hb_json_int(c, "created_at", 0));
+	hb_draw_sealed(p, "backup made", c ? text : NULL);
+	snprintf(text, sizeof(text), "%lld files, %lld bytes", hb_json_int(c, "files", 0),
+		 hb_json_int(c, "bytes", 0));
+	hb_draw_sealed(p, "backup holds", c ? text : NULL);
+	hb_draw_quoted(p, "backup host", hb_json_text(c, "host_id", NULL));
+	if (release && release[0] == '\0')
+		hb_draw_text(p, "backup release", "none was installed");
+	else
+		draw_digest(p, "backup release", c, "release");
+	hb_draw_quoted(p, "backup image", hb_json_text(c, "image", NULL));
+}
+
 static void install_consequences(struct hb_page *p, const json_t *request, const json_t *sealed)
 {
 	const json_t *r = json_object_get(sealed, "resolved");
@@ -277,6 +300,8 @@ static void install_consequences(struct hb_page *p, const json_t *request, const
 
 static void data_consequences(struct hb_page *p, const json_t *request, const char *action)
 {
+	const json_t *sealed = json_object_get(request, "sealed");
+
 	if (is(action, "rollback") && is(hb_json_text(request, "data", ""), "restore"))
 		hb_draw_warning(p, "data_goes_back",
 				"data goes back to the copy that belongs to that release; what was "
@@ -293,6 +318,12 @@ static void data_consequences(struct hb_page *p, const json_t *request, const ch
 	if (is(action, "rollback"))
 		hb_draw_warning(p, "replaces_release",
 				"the current release is stopped and replaced by the older one");
+	if (is(action, "restore") && sealed &&
+	    strcmp(hb_json_text(json_object_get(sealed, "contents"), "release", ""),
+		   hb_json_text(json_object_get(sealed, "current"), "manifest_digest", "")) != 0)
+		hb_draw_warning(p, "other_release",
+				"the backup was made while another release was current; the "
+				"current one may not understand its data");
 	if (is(action, "restore"))
 		hb_draw_warning(
 			p, "data_replaced",
@@ -338,10 +369,8 @@ void hb_summary_runtime(struct hb_page *p, const json_t *request)
 		draw_install(p, request, sealed);
 	if (is(action, "rollback"))
 		draw_rollback(p, request, sealed);
-	if (is(action, "restore")) {
-		hb_draw_field(p, request, "backup");
-		draw_digest(p, "backup bytes", sealed, "backup_sha256");
-	}
+	if (is(action, "restore"))
+		draw_restore(p, request, sealed);
 	draw_current(p, sealed);
 	hb_draw_int(p, "timeout", hb_operation_timeout("runtime", request), "s");
 

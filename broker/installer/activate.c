@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "broker/installer/seal.h"
+#include "broker/installer/data_swap.h"
 #include "broker/installer/snapshot.h"
 #include "broker/installer/spec.h"
 #include "common/fs.h"
@@ -176,7 +177,8 @@ int hb_undo_files(const struct hb_store *s, const json_t *old, struct hb_error *
 {
 	const json_t *snapshot = json_object_get(old, "snapshot");
 
-	if ((snapshot && hb_snapshot_back(snapshot, err) < 0) ||
+	if (hb_data_unswap(json_object_get(old, "swap"), err) < 0 ||
+	    (snapshot && hb_snapshot_back(snapshot, err) < 0) ||
 	    hb_store_link_set(s, "current", hb_json_text(old, "current", ""), err) < 0 ||
 	    hb_store_link_set(s, "previous", hb_json_text(old, "previous", ""), err) < 0 ||
 	    state_save(ACTIVATION_PATH, json_object_get(old, "activation"), err) < 0)

@@ -125,8 +125,15 @@ static void run_age(const char *program, char *const *argv, const int fds[2], st
 			a->said[i] = ' ';
 }
 
-static void __attribute__((noreturn))
-worker(int sock, uid_t uid, gid_t gid, const char *program, char *const *argv)
+struct setup {
+	uid_t uid;
+	gid_t gid;
+	bool degraded_ok;
+	const char *program;
+	char *const *argv;
+};
+
+static _Noreturn void worker(int sock, const struct setup *s)
 {
 	static const struct hb_sandbox_path paths[] = {
 		{"/usr", HB_FS_EXEC},
@@ -149,11 +156,11 @@ worker(int sock, uid_t uid, gid_t gid, const char *program, char *const *argv)
 
 	hb_worker_isolate(sock, sock);
 	prctl(PR_SET_NAME, "hermes-age");
-	if (become(uid, gid) < 0 || hb_sandbox_apply(&box, false, NULL, NULL) < 0)
+	if (become(s->uid, s->gid) < 0 || hb_sandbox_apply(&box, s->degraded_ok, NULL, NULL) < 0)
 		_exit(71);
 	while (take_question(sock, &q, fds) == 0) {
 		a = (struct answer){.id = q.id};
-		run_age(program, argv, fds, &a);
+		run_age(s->program, s->argv, fds, &a);
 		close(fds[0]);
 		close(fds[1]);
 		if (send(sock, &a, sizeof a, MSG_NOSIGNAL) != (ssize_t)sizeof a)
@@ -181,6 +188,8 @@ int hb_age_fork(const struct hb_config *config, uid_t uid, gid_t gid, int *fd, p
 {
 	const char **recipients, *program = NULL;
 	size_t count = hb_config_list(config, "runtime.age_recipients", &recipients);
+	bool degraded = strcmp(hb_config_text(config, "sandbox.mode"), "degraded") == 0;
+	struct setup setup;
 	int pair[2];
 	char **argv;
 
@@ -208,9 +217,10 @@ int hb_age_fork(const struct hb_config *config, uid_t uid, gid_t gid, int *fd, p
 		return hb_fail_errno(err, "age_failed",
 				     "the worker that encrypts can't be connected");
 	argv = arguments(recipients, count);
+	setup = (struct setup){uid, gid, degraded, program, argv};
 	*pid = fork();
 	if (*pid == 0)
-		worker(pair[1], uid, gid, program, argv);
+		worker(pair[1], &setup);
 	free(argv);
 	close(pair[1]);
 	if (*pid < 0) {

@@ -18,6 +18,9 @@ struct hb_installed {
  * worker; sealed_changed, not_enough_space, disk_full, tree_differs. After a failure nothing of the
  * new release is left. */
 int hb_install_release(struct hb_work *w, struct hb_installed *out, struct hb_error *err);
+/* The current release again, when the store has lost it: exactly this manifest, of the image that the
+ * activation names. Nothing is done when it is there. (repull.c) */
+int hb_install_again(struct hb_work *w, const char *manifest, struct hb_error *err);
 void hb_installed_free(struct hb_installed *i);
 
 /* Fetch the layers of c; `ready` is called for each in order, once its blob is there, while later

@@ -6,6 +6,7 @@
 #include <event2/event.h>
 #include <jansson.h>
 
+#include "broker/installer/backup_store.h"
 #include "broker/installer/journal.h"
 #include "broker/installer/store.h"
 #include "broker/installer/supervise.h"
@@ -19,9 +20,15 @@ struct hb_jobs;
 struct hb_installer {
 	struct hb_process *process;
 	struct hb_store store;
+	struct hb_backup_store backups;
+	int age_fd; /* to the worker that encrypts backups, or -1 */
+	pid_t age_pid;
+	struct hb_error age_trouble; /* why there is none although there should be */
+	json_t *backup_check;        /* the last check or drill of a backup: {state, kind, backup, ...} */
 	struct hb_ledger *ledger;
 	struct hb_journal *journal;
 	struct hb_supervisor *supervisor;
+	struct hb_supervisor *trial; /* runs a release with a copy of a backup */
 	struct hb_jobs *jobs;
 	char settings[HB_HEX256]; /* of process->config */
 	char *data_reach;          /* what of the data directory's surroundings may be touched */

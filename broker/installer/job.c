@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "broker/installer/backup.h"
 #include "broker/installer/job_internal.h"
 #include "broker/installer/work.h"
 #include "common/buf.h"
@@ -21,6 +22,8 @@
 #include "policy/operation.h"
 
 #define LINE_MAX (1u << 20)
+#define KEPT 6 /* descriptors of a worker besides 0, 1 and 2 */
+#define KEPT_ALWAYS 4
 
 struct hb_jobs *hb_jobs_new(void)
 {
@@ -74,7 +77,7 @@ bool hb_job_idle(const struct hb_installer *in)
 
 static const char *kind_name(enum hb_job_kind kind)
 {
-	static const char *const names[] = {"operation", "verify", "recover"};
+	static const char *const names[] = {"operation", "verify", "recover", "check of a backup"};
 
 	return names[kind];
 }
@@ -83,7 +86,7 @@ static const char *kind_name(enum hb_job_kind kind)
 static void worker(struct hb_installer *in, struct hb_job *job, int fd, pid_t installer)
 {
 	static int (*const kinds[])(struct hb_work *, json_t **, struct hb_error *) = {
-		hb_work_operation, hb_work_verify, hb_work_recover};
+		hb_work_operation, hb_work_verify, hb_work_recover, hb_work_backup_check};
 	struct hb_work w = {
 		.store = &in->store,
 		.config = in->process->config,
@@ -91,6 +94,8 @@ static void worker(struct hb_installer *in, struct hb_job *job, int fd, pid_t in
 		.request = job->request,
 		.operation_id = job->operation_id,
 		.old = job->old,
+		.backups = &in->backups,
+		.host_id = in->process->host_id,
 		.runtime_uid = hb_peer_uid(HB_PEER_RUNTIME),
 		.degraded_ok = in->process->sandbox.degraded,
 	};
@@ -100,21 +105,34 @@ static void worker(struct hb_installer *in, struct hb_job *job, int fd, pid_t in
 		_exit(1);
 	signal(SIGTERM, SIG_DFL);
 	signal(SIGINT, SIG_DFL);
-	/* Fixed places for what it keeps: 3 the socket pair, 4 to 6 the store. Copied up first, so
-	 * that none is overwritten before it was copied. */
-	int keep[] = {fd, in->store.fd, in->store.releases_fd, in->store.blobs_fd};
+	/* Fixed places for what it keeps, those of the last two only when they are there. Copied up
+	 * first, so that none is overwritten before it was copied. */
+	int keep[] = {fd,
+		      in->store.fd,
+		      in->store.releases_fd,
+		      in->store.blobs_fd,
+		      in->backups.fd,
+		      in->age_fd};
+	int *places[] = {&w.fd,
+			 &in->store.fd,
+			 &in->store.releases_fd,
+			 &in->store.blobs_fd,
+			 &in->backups.fd,
+			 &w.age_fd};
 
-	for (size_t i = 0; i < 4; i++)
-		keep[i] = fcntl(keep[i], F_DUPFD_CLOEXEC, 64);
-	for (int i = 0; i < 4; i++)
-		if (keep[i] < 0 || dup3(keep[i], 3 + i, O_CLOEXEC) < 0)
+	for (size_t i = 0; i < KEPT; i++)
+		keep[i] = keep[i] < 0 ? -1 : fcntl(keep[i], F_DUPFD_CLOEXEC, 64);
+	for (int i = 0; i < KEPT; i++) {
+		*places[i] = keep[i] < 0 ? -1 : 3 + i;
+		if (i < KEPT_ALWAYS ? keep[i] < 0 : false)
 			_exit(1);
-	if (close_range(7, ~0u, 0) < 0)
+		if (keep[i] < 0)
+			close(3 + i);
+		else if (dup3(keep[i], 3 + i, O_CLOEXEC) < 0)
+			_exit(1);
+	}
+	if (close_range(3 + KEPT, ~0u, 0) < 0)
 		_exit(1);
-	w.fd = 3;
-	in->store.fd = 4;
-	in->store.releases_fd = 5;
-	in->store.blobs_fd = 6;
 	hb_work_main(&w, kinds[job->kind]);
 }
 
@@ -372,6 +390,29 @@ int hb_job_verify(struct hb_installer *in, struct hb_error *err)
 	json_decref(in->verify);
 	in->verify =
 		json_pack("{s:s, s:I}", "state", "running", "started_at", (json_int_t)hb_now());
+	STAILQ_INSERT_TAIL(&in->jobs->waiting, job, next);
+	in->jobs->waiting_count++;
+	hb_jobs_next(in);
+	return 0;
+}
+
+int hb_job_check_backup(struct hb_installer *in, const char *kind, const char *backup,
+			struct hb_error *err)
+{
+	struct hb_job *job;
+
+	if (in->backup_check &&
+	    strcmp(hb_json_text(in->backup_check, "state", ""), "running") == 0)
+		return hb_fail(err, "busy", "a check of a backup is under way already");
+	if (in->stopping)
+		return hb_fail(err, "busy", "the installer is stopping");
+	job = hb_calloc(1, sizeof *job);
+	job->in = in;
+	job->kind = HB_JOB_BACKUP_CHECK;
+	job->request = json_pack("{s:s, s:s}", "kind", kind, "backup", backup);
+	json_decref(in->backup_check);
+	in->backup_check = json_pack("{s:s, s:s, s:s, s:I}", "state", "running", "kind", kind,
+				     "backup", backup, "started_at", (json_int_t)hb_now());
 	STAILQ_INSERT_TAIL(&in->jobs->waiting, job, next);
 	in->jobs->waiting_count++;
 	hb_jobs_next(in);

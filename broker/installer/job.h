@@ -23,6 +23,11 @@ int hb_job_execute(struct hb_installer *in, const struct hb_execute *x, const ch
 /* Code busy when one is running or waiting. */
 int hb_job_verify(struct hb_installer *in, struct hb_error *err);
 
+/* kind "verify" or "drill"; how it went appears in backup_check. Code busy when one is running or
+ * waiting. */
+int hb_job_check_backup(struct hb_installer *in, const char *kind, const char *backup,
+			struct hb_error *err);
+
 /* {status, state, progress, result, error?, code?}; NULL with code unknown_operation. */
 json_t *hb_job_status(struct hb_installer *in, const char *operation_id, struct hb_error *err);
 /* {id, phase} of the running operation, or JSON null. */

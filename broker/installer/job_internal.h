@@ -9,7 +9,7 @@
 #include "broker/installer/job.h"
 #include "common/grant.h"
 
-enum hb_job_kind { HB_JOB_OPERATION, HB_JOB_VERIFY, HB_JOB_RECOVER };
+enum hb_job_kind { HB_JOB_OPERATION, HB_JOB_VERIFY, HB_JOB_RECOVER, HB_JOB_BACKUP_CHECK };
 
 struct hb_job {
 	STAILQ_ENTRY(hb_job) next;

@@ -22,6 +22,8 @@
 #include <unistd.h>
 
 #include "broker/installer/activate.h"
+#include "broker/installer/age.h"
+#include "broker/installer/backup_routes.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/job.h"
 #include "broker/installer/snapshot.h"
@@ -61,6 +63,29 @@ static int open_data(struct hb_installer *in, struct hb_error *err)
 	return rc;
 }
 
+/* Without it everything but backups works. */
+static void fork_age(struct hb_installer *in)
+{
+	if (hb_age_fork(in->process->config, hb_peer_uid(HB_PEER_UNPACK),
+			hb_peer_gid(HB_PEER_UNPACK), &in->age_fd, &in->age_pid,
+			&in->age_trouble) < 0)
+		hb_log(HB_LOG_ERROR, "backups_not_encrypted", "code", in->age_trouble.code, "msg",
+		       in->age_trouble.message, NULL);
+}
+
+static void open_backups(struct hb_installer *in)
+{
+	const struct hb_config *c = in->process->config;
+	char *data = hb_spec_absolute(hb_config_text(c, "runtime.data"));
+
+	hb_backup_store_open(hb_config_text(c, "runtime.backup_dir"), data, in->store.path,
+			     &in->backups);
+	free(data);
+	if (in->backups.fd < 0)
+		hb_log(HB_LOG_ERROR, "backups_unusable", "code", in->backups.trouble.code, "msg",
+		       in->backups.trouble.message, NULL);
+}
+
 static void installer_close(void *ctx)
 {
 	struct hb_installer *in = ctx;
@@ -68,12 +93,17 @@ static void installer_close(void *ctx)
 	hb_jobs_free(in->jobs);
 	if (in->retry)
 		event_free(in->retry);
+	if (in->trial)
+		hb_supervisor_free(in->trial);
 	if (in->supervisor)
 		hb_supervisor_free(in->supervisor);
 	hb_ledger_close(in->ledger);
 	hb_journal_close(in->journal);
 	hb_store_close(&in->store);
+	hb_backup_store_close(&in->backups);
+	hb_close(&in->age_fd);
 	json_decref(in->verify);
+	json_decref(in->backup_check);
 	free(in->data_reach);
 	free(in);
 }
@@ -81,16 +111,26 @@ static void installer_close(void *ctx)
 static void *installer_open(struct hb_process *p, struct hb_error *err)
 {
 	struct hb_installer *in = hb_calloc(1, sizeof *in);
+	uint16_t spare;
 
 	in->process = p;
 	in->store.fd = in->store.releases_fd = in->store.blobs_fd = -1;
+	in->backups.fd = in->age_fd = -1;
 	in->jobs = hb_jobs_new();
 	/* The workers first: they must hold none of what is opened below. */
+	fork_age(in);
 	if (hb_supervisor_new(p, &in->supervisor, err) < 0 ||
+	    hb_installer_spare_port(&spare, err) < 0 ||
+	    hb_supervisor_new_trial(p, spare, &in->trial, err) < 0 ||
 	    hb_config_runtime_digest(p->config, in->settings, err) < 0 ||
 	    hb_store_open(hb_config_text(p->config, "runtime.storage"), hb_peer_uid(HB_PEER_UNPACK),
 			  hb_peer_uid(HB_PEER_FETCHER), &in->store, err) < 0 ||
-	    open_data(in, err) < 0 || hb_installer_recover(in, err) < 0) {
+	    open_data(in, err) < 0) {
+		installer_close(in);
+		return NULL;
+	}
+	open_backups(in);
+	if (hb_installer_recover(in, err) < 0) {
 		installer_close(in);
 		return NULL;
 	}
@@ -103,6 +143,7 @@ static int installer_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox 
 	static struct hb_sandbox_path paths[] = {
 		{NULL, HB_FS_READ | HB_FS_WRITE},                  /* storage */
 		{NULL, HB_FS_READ | HB_FS_WRITE | HB_FS_OPTIONAL}, /* data: open_data */
+		{NULL, HB_FS_READ | HB_FS_WRITE | HB_FS_OPTIONAL}, /* backups */
 		{"installer", HB_FS_READ | HB_FS_WRITE},
 		{"run", HB_FS_READ | HB_FS_WRITE},
 		{"policy", HB_FS_READ},
@@ -116,6 +157,8 @@ static int installer_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox 
 
 	paths[0].path = in->store.path;
 	paths[1].path = in->data_reach;
+	/* One that can't be used isn't reached either. */
+	paths[2].path = in->backups.fd >= 0 ? in->backups.path : "installer";
 	*out = (struct hb_sandbox){
 		.name = "hermes-installer",
 		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_OWNERS | HB_SYS_UNIX | HB_SYS_FORK |
@@ -135,7 +178,8 @@ static int installer_run(struct hb_process *p, void *ctx, struct hb_error *err)
 {
 	struct hb_installer *in = ctx;
 
-	if (hb_supervisor_run(in->supervisor, NULL, NULL, err) < 0)
+	if (hb_supervisor_run(in->supervisor, NULL, NULL, err) < 0 ||
+	    hb_supervisor_run(in->trial, NULL, NULL, err) < 0)
 		return -1;
 	hb_installer_reconcile(in);
 	return 0;

@@ -58,7 +58,6 @@ struct pending {
 	unsigned serial;
 	const char *what;
 };
-
 static void on_supervised(int ok, const struct hb_error *err, void *arg)
 {
 	struct pending *p = arg;
@@ -85,28 +84,45 @@ static struct pending *pending_new(struct hb_job *job, const char *what)
 	return p;
 }
 
-static int answer_start(struct hb_job *job, const json_t *question, struct hb_error *err)
+static int answer_start(struct hb_job *job, struct hb_supervisor *supervisor, const char *what,
+			const json_t *question, struct hb_error *err)
 {
 	struct hb_run_spec spec;
 
 	if (hb_run_spec_from_json(json_object_get(question, "spec"), &spec, err) < 0)
 		return -1;
-	if (hb_job_audit(job->in, job, "payload.start", "ok", "intent", NULL, err) < 0) {
+	if (hb_job_audit(job->in, job, what, "ok", "intent", NULL, err) < 0) {
 		hb_run_spec_free(&spec);
 		return -1;
 	}
-	hb_supervisor_start(job->in->supervisor, &spec, on_supervised,
-			    pending_new(job, "payload.start"));
+	hb_supervisor_start(supervisor, &spec, on_supervised, pending_new(job, what));
 	hb_run_spec_free(&spec);
 	return 0;
 }
 
-static int answer_stop(struct hb_job *job, struct hb_error *err)
+static int answer_stop(struct hb_job *job, struct hb_supervisor *supervisor, const char *what,
+		       struct hb_error *err)
 {
-	if (hb_job_audit(job->in, job, "payload.stop", "ok", "intent", NULL, err) < 0)
+	if (hb_job_audit(job->in, job, what, "ok", "intent", NULL, err) < 0)
 		return -1;
-	hb_supervisor_stop(job->in->supervisor, on_supervised, pending_new(job, "payload.stop"));
+	hb_supervisor_stop(supervisor, on_supervised, pending_new(job, what));
 	return 0;
+}
+
+/* The root that chroot isolation mounts is in the host's namespace, so there can be only one. */
+static int trial_possible(struct hb_job *job, const json_t *question, struct hb_error *err)
+{
+	const char *asked =
+		hb_json_text(json_object_get(question, "spec"), "isolation", "auto");
+	json_t *status = hb_supervisor_status(job->in->supervisor);
+	bool chroot = strcmp(asked, "chroot") == 0 ||
+		      strcmp(hb_json_text(status, "isolation", ""), "chroot") == 0;
+
+	json_decref(status);
+	return chroot ? hb_fail(err, "drill_unavailable",
+				"with isolation chroot no second instance can run beside the first; "
+				"`hermesctl backup verify` checks everything but that")
+		      : 0;
 }
 
 static int answer_step(struct hb_job *job, const json_t *question, struct hb_error *err)
@@ -141,10 +157,21 @@ void hb_job_answer(struct hb_job *job, const json_t *question)
 		json_decref(status);
 		return;
 	}
+	if (strcmp(ask, "drill_port") == 0) {
+		reply(job, json_pack("{s:b, s:i}", "ok", 1, "port",
+				     hb_supervisor_port(job->in->trial)));
+		return;
+	}
 	if (strcmp(ask, "start") == 0) {
-		rc = answer_start(job, question, &err);
+		rc = answer_start(job, job->in->supervisor, "payload.start", question, &err);
 	} else if (strcmp(ask, "stop") == 0) {
-		rc = answer_stop(job, &err);
+		rc = answer_stop(job, job->in->supervisor, "payload.stop", &err);
+	} else if (strcmp(ask, "drill_start") == 0) {
+		rc = trial_possible(job, question, &err);
+		rc = rc < 0 ? rc
+			    : answer_start(job, job->in->trial, "drill.start", question, &err);
+	} else if (strcmp(ask, "drill_stop") == 0) {
+		rc = answer_stop(job, job->in->trial, "drill.stop", &err);
 	} else {
 		rc = strcmp(ask, "step") == 0 ? answer_step(job, question, &err)
 					      : hb_fail(&err, "unknown_question",
@@ -205,6 +232,33 @@ static void finish_verify(struct hb_installer *in, json_t *result, const struct 
 		hb_log(HB_LOG_ERROR, "audit_failed", "msg", failed.message, NULL);
 }
 
+static void finish_backup_check(struct hb_installer *in, const struct hb_job *job, json_t *result,
+				const struct hb_error *err)
+{
+	const char *kind = hb_json_text(job->request, "kind", "");
+	struct hb_error failed;
+	bool ok;
+
+	/* Nothing of a drill outlives it, also when its worker died. */
+	if (hb_supervisor_is_running(in->trial))
+		hb_supervisor_stop(in->trial, NULL, NULL);
+	if (err) {
+		json_decref(result);
+		result = hb_json_error(err);
+	}
+	ok = !err && hb_json_bool(result, "ok", true);
+	json_object_set_new(result, "ok", json_boolean(ok));
+	json_object_update(result, job->request);
+	json_object_set_new(result, "state", json_string(err ? "failed" : "done"));
+	json_object_set_new(result, "finished_at", json_integer(hb_now()));
+	json_decref(in->backup_check);
+	in->backup_check = result;
+	if (hb_audit_append(in->process->audit,
+			    strcmp(kind, "drill") == 0 ? "backup.drill" : "backup.verify",
+			    ok ? "ok" : "failed", result, &failed) < 0)
+		hb_log(HB_LOG_ERROR, "audit_failed", "msg", failed.message, NULL);
+}
+
 /* The operation whose worker died: what the journal proves, else unknown. A timeout is known:
  * everything was undone. */
 static void finish_recovery(struct hb_installer *in, struct hb_job *job, json_t *result,
@@ -250,6 +304,9 @@ void hb_job_finish(struct hb_installer *in, struct hb_job *job, json_t *result,
 		return;
 	case HB_JOB_VERIFY:
 		finish_verify(in, result, err);
+		return;
+	case HB_JOB_BACKUP_CHECK:
+		finish_backup_check(in, job, result, err);
 		return;
 	case HB_JOB_RECOVER:
 		finish_recovery(in, job, result, err);
@@ -317,7 +374,7 @@ json_t *hb_job_present(const struct hb_installer *in)
 {
 	const struct hb_job *job = in->jobs->running;
 
-	if (!job || job->kind == HB_JOB_VERIFY)
+	if (!job || job->kind == HB_JOB_VERIFY || job->kind == HB_JOB_BACKUP_CHECK)
 		return json_null();
 	return json_pack("{s:s, s:s}", "id", job->operation_id, "phase",
 			 job->kind == HB_JOB_RECOVER

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "broker/installer/activate.h"
+#include "broker/installer/data_swap.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/job.h"
 #include "broker/installer/snapshot.h"
@@ -57,6 +58,8 @@ static int clean(struct hb_installer *in, const char *undone, struct hb_error *e
 		hb_log(HB_LOG_WARN, "snapshot_left", "msg", why.message, NULL);
 	if (hb_snapshot_clean(data, &why) < 0)
 		hb_log(HB_LOG_WARN, "snapshot_left", "msg", why.message, NULL);
+	if (hb_data_clean(data, &why) < 0 || hb_backup_store_clean(&in->backups, &why) < 0)
+		hb_log(HB_LOG_WARN, "backup_left", "msg", why.message, NULL);
 	free(data);
 	return hb_store_clean(&in->store, err);
 }

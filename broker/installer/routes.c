@@ -1,6 +1,7 @@
 /* The installer's routes: who may call what. Anything not in this table is refused. */
 #include <string.h>
 
+#include "broker/installer/backup_routes.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/job.h"
 #include "broker/installer/seal.h"
@@ -110,6 +111,11 @@ const struct hb_route hb_installer_routes[] = {
 	{HB_POST, "/execute", BROKER, 0, 0, handle_execute},
 	{HB_POST, "/status", BROKER, 4096, 0, handle_status},
 	{HB_POST, "/verify", BROKER | HB_PEER_BIT(HB_PEER_OPERATOR), 4096, 0, handle_verify},
+	{HB_GET, "/backups", LOOKERS, 0, HB_ROUTE_NOBODY, hb_backup_handle_list},
+	{HB_POST, "/backups/verify", BROKER | HB_PEER_BIT(HB_PEER_OPERATOR), 4096, 0,
+	 hb_backup_handle_verify},
+	{HB_POST, "/backups/drill", BROKER | HB_PEER_BIT(HB_PEER_OPERATOR), 4096, 0,
+	 hb_backup_handle_drill},
 	{HB_GET, "/runtime", LOOKERS, 0, HB_ROUTE_NOBODY, handle_runtime},
 	{HB_GET, "/releases", LOOKERS, 0, HB_ROUTE_NOBODY, handle_releases},
 	{HB_GET, "/health", LOOKERS, 0, HB_ROUTE_NOBODY, handle_health},

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "broker/installer/activate.h"
+#include "broker/installer/backup_routes.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/snapshot.h"
 #include "broker/installer/spec.h"
@@ -178,8 +179,6 @@ static json_t *seal_common(struct hb_installer *in, const json_t *request, struc
 
 int hb_seal_check(struct hb_installer *in, const json_t *request, struct hb_error *err)
 {
-	static const char *const later[] = {"backup", "restore"};
-	const char *action = hb_json_text(request, "action", "");
 	struct hb_policy_view view;
 	int rc = -1;
 
@@ -197,10 +196,6 @@ int hb_seal_check(struct hb_installer *in, const json_t *request, struct hb_erro
 		return -1;
 	if (!hb_config_bool(in->process->config, "runtime.enabled"))
 		return hb_fail(err, "runtime_disabled", "runtime.enabled is \"no\" in hermes.conf");
-	for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-		if (strcmp(action, later[i]) == 0)
-			return hb_fail(err, "not_available",
-				       "this version of the installer doesn't have %s", action);
 	return hb_installer_settings_fresh(in, err);
 }
 
@@ -385,7 +380,7 @@ out:
 static int seal_now(struct hb_installer *in, struct hb_request *req, const json_t *request,
 		    const char *current, struct hb_error *err)
 {
-	static const char *const bare[] = {"remove", "prune", NULL};
+	static const char *const bare[] = {"remove", "prune", "backup", "restore", NULL};
 	const char *action = hb_json_text(request, "action", "");
 	json_t *more = NULL;
 
@@ -393,6 +388,13 @@ static int seal_now(struct hb_installer *in, struct hb_request *req, const json_
 		return hb_fail(err, "not_installed", "no release is installed; install one first");
 	if (strcmp(action, "rollback") == 0) {
 		more = hb_seal_rollback(&in->store, in->process->config, request, current, err);
+		if (!more)
+			return -1;
+	}
+	if (strcmp(action, "backup") == 0 && hb_backup_seal_backup(in, err) < 0)
+		return -1;
+	if (strcmp(action, "restore") == 0) {
+		more = hb_backup_seal_restore(in, request, err);
 		if (!more)
 			return -1;
 	}

@@ -340,15 +340,19 @@ bool hb_supervisor_is_running(const struct hb_supervisor *s)
 	return hb_supervisor_is_up(s) || s->phase == HB_BACKOFF || s->phase == HB_STOPPING;
 }
 
-int hb_supervisor_new(struct hb_process *process, struct hb_supervisor **out, struct hb_error *err)
+static int supervisor_make(struct hb_process *process, bool trial, uint16_t port, struct hb_supervisor **out,
+			   struct hb_error *err)
 {
 	struct hb_supervisor *s = hb_calloc(1, sizeof(*s));
 	const struct hb_config *c = process->config;
 
+	snprintf(s->instance, sizeof(s->instance), trial ? "%.26s-trial" : "%.32s", process->host_id);
+	s->trial = trial;
+
 	s->process = process;
 	s->runner_fd = s->probe_fd = -1;
 	s->runtime_uid = hb_peer_uid(HB_PEER_RUNTIME);
-	s->port = (uint16_t)hb_config_int(c, "runtime.port");
+	s->port = port;
 	s->start_ms = hb_config_int(c, "runtime.start_timeout") * 1000;
 	s->sustain_ms = hb_config_int(c, "runtime.health_sustain") * 1000;
 	s->interval_ms = hb_config_int(c, "runtime.health_interval") * 1000;
@@ -362,6 +366,21 @@ int hb_supervisor_new(struct hb_process *process, struct hb_supervisor **out, st
 	}
 	*out = s;
 	return 0;
+}
+
+int hb_supervisor_new(struct hb_process *process, struct hb_supervisor **out, struct hb_error *err)
+{
+	return supervisor_make(process, false, (uint16_t)hb_config_int(process->config, "runtime.port"), out, err);
+}
+
+int hb_supervisor_new_trial(struct hb_process *process, uint16_t port, struct hb_supervisor **out, struct hb_error *err)
+{
+	return supervisor_make(process, true, port, out, err);
+}
+
+uint16_t hb_supervisor_port(const struct hb_supervisor *s)
+{
+	return s->port;
 }
 
 int hb_supervisor_run(struct hb_supervisor *s, void (*changed)(void *arg), void *arg, struct hb_error *err)

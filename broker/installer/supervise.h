@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "common/error.h"
 #include "common/process.h"
@@ -40,6 +41,9 @@ struct hb_supervisor;
 
 /* Before confinement: forks runner and probe. */
 int hb_supervisor_new(struct hb_process *process, struct hb_supervisor **out, struct hb_error *err);
+/* Another one beside it, for a trial run on `port`: with workers of its own and without the configured MCP key. */
+int hb_supervisor_new_trial(struct hb_process *process, uint16_t port, struct hb_supervisor **out, struct hb_error *err);
+uint16_t hb_supervisor_port(const struct hb_supervisor *s);
 /* Once confined: begins to listen to the workers. `changed` is called after each change of state (may be NULL). */
 int hb_supervisor_run(struct hb_supervisor *s, void (*changed)(void *arg), void *arg, struct hb_error *err);
 /* Waits until the runner has ended whatever an earlier one left running; before the loop runs. Codes

@@ -48,6 +48,8 @@ struct hb_supervisor {
 	struct hb_listeners *listeners;
 
 	/* configuration */
+	char instance[33]; /* marks its processes and its control group: the host id, or one made of it for a trial */
+	bool trial;
 	uid_t runtime_uid;
 	uint16_t port;
 	int64_t start_ms, sustain_ms, interval_ms, stop_ms, window_ms;

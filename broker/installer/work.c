@@ -8,9 +8,12 @@
 #include <unistd.h>
 
 #include "broker/installer/activate.h"
+#include "broker/installer/backup.h"
+#include "broker/installer/data_swap.h"
 #include "broker/installer/install.h"
 #include "broker/installer/lifecycle.h"
 #include "broker/installer/seal.h"
+#include "broker/installer/spec.h"
 #include "broker/installer/verify.h"
 #include "common/ids.h"
 #include "common/json.h"
@@ -288,7 +291,8 @@ int hb_work_operation(struct hb_work *w, json_t **result, struct hb_error *err)
 		{"rollback", hb_work_rollback, false}, {"start", work_start, false},
 		{"stop", work_stop, false},         {"restart", work_restart, false},
 		{"remove", hb_work_remove, true},   {"prune", hb_work_prune, true},
-		{"stage", hb_work_staged, true},
+		{"stage", hb_work_staged, true},    {"backup", hb_work_backup, true},
+		{"restore", hb_work_restore, true},
 	};
 	const char *action = hb_json_text(w->request, "action", "");
 	char current[HB_HEX256] = "";
@@ -362,10 +366,16 @@ int hb_work_verify(struct hb_work *w, json_t **result, struct hb_error *err)
 
 int hb_work_recover(struct hb_work *w, json_t **result, struct hb_error *err)
 {
+	char *data = hb_spec_absolute(hb_config_text(w->config, "runtime.data"));
 	struct hb_error trouble = {"", ""};
+	int rc;
 
-	/* Leftovers first: a full disk is a likely reason for being here. */
-	if (hb_store_clean(w->store, err) < 0 || (w->old && hb_undo(w, w->old, &trouble, err) < 0))
+	/* Leftovers first: a full disk is a likely reason for being here. What undoing needs isn't
+	 * among them. */
+	rc = w->old ? 0 : hb_data_clean(data, err);
+	free(data);
+	if (rc < 0 || hb_backup_store_clean(w->backups, err) < 0 ||
+	    hb_store_clean(w->store, err) < 0 || (w->old && hb_undo(w, w->old, &trouble, err) < 0))
 		return -1;
 	*result = json_pack("{s:s}", "trouble", trouble.message);
 	return 0;

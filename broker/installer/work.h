@@ -22,6 +22,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "broker/installer/backup_store.h"
 #include "broker/installer/store.h"
 #include "common/buf.h"
 #include "common/config.h"
@@ -36,6 +37,9 @@ struct hb_work {
 	const json_t *request;    /* sealed; NULL for verify and recover */
 	const char *operation_id; /* "" for verify */
 	const json_t *old;        /* recover: the state to put back, or NULL */
+	const struct hb_backup_store *backups;
+	int age_fd;               /* to the worker that encrypts backups, or -1 */
+	const char *host_id;
 	uid_t runtime_uid;
 	bool degraded_ok;
 	int64_t reported_ms; /* when progress was last sent */

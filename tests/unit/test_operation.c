@@ -509,6 +509,9 @@ END_TEST
 
 #define CURRENT \
 	"\"settings_sha256\":\"" D "\",\"current\":{\"manifest_digest\":\"\",\"image\":\"\"}"
+#define CONTENTS(release) \
+	"\"contents\":{\"created_at\":1,\"files\":2,\"bytes\":3,\"host_id\":\"h\",\"release\":\"" release \
+	"\",\"image\":\"i\"}"
 #define LAYER \
 	"{\"digest\":\"" D "\",\"size\":10,\"media_type\":\"application/" \
 			   "vnd.oci.image.layer.v1.tar+gzip\",\"diff_id\":\"" E "\"}"
@@ -628,8 +631,20 @@ START_TEST(test_sealed_without_resolved)
 	ck_works(check_sealed(
 		"runtime",
 		"{\"action\":\"restore\",\"backup\":\"b\",\"timeout\":9,\"sealed\":{" CURRENT
-		",\"backup_sha256\":\"" D "\"}}",
+		",\"backup_sha256\":\"" D "\"," CONTENTS("") "}}",
 		err));
+	ck_fails(check_sealed(
+			 "runtime",
+			 "{\"action\":\"restore\",\"backup\":\"b\",\"timeout\":9,\"sealed\":{" CURRENT
+			 ",\"backup_sha256\":\"" D "\"," CONTENTS("x") "}}",
+			 err),
+		 "bad_digest");
+	ck_fails(check_sealed(
+			 "runtime",
+			 "{\"action\":\"restore\",\"backup\":\"b\",\"timeout\":9,\"sealed\":{" CURRENT
+			 ",\"backup_sha256\":\"" D "\"}}",
+			 err),
+		 "missing_field");
 	ck_fails(check_sealed(
 			 "runtime",
 			 "{\"action\":\"start\",\"timeout\":9,\"sealed\":{\"settings_sha256\":\"" D
