@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "approver/telegram.h"
@@ -131,11 +132,15 @@ static void
 tick(evutil_socket_t fd, short what, void *arg)
 {
 	struct hb_approver *a = arg;
+	struct hb_error err;
 
 	hb_approver_policy(a, NULL);
+	hb_approver_key(a, &err);
+	hb_control_tick(a);
 	expire(a);
 	hb_grants_tick(a);
 	hb_telegram_tick(a->telegram);
+	hb_checkpoint_tick(a);
 	if (a->ticks++ % PRUNE_EVERY == 0)
 		hb_decisions_prune(a->decisions, hb_now() - (int64_t)HB_KEEP_DAYS * 86400, NULL);
 }
@@ -149,10 +154,14 @@ hb_approver_open(struct hb_process *p, struct hb_approver **out, struct hb_error
 	a->process = p;
 	a->secret.path = HB_PATH_APPROVER_APPROVAL_SECRET;
 	a->grant_life = hb_config_int(p->config, "broker.grant_life");
+	a->pending_per_user = hb_config_int(p->config, "approver.pending_per_user");
+	a->denial_cooldown = hb_config_int(p->config, "approver.denial_cooldown");
+	/* Read now: once confined, /etc is out of reach. */
+	tzset();
 	/* The policy may be mended while we run and a bot token may come later; the rest must be
 	 * right now. */
 	if (hb_console_parse(p->config, a->console, &a->console_count, err) < 0 ||
-	    hb_signing_key_load(AT_FDCWD, HB_PATH_SIGNING_KEY, geteuid(), &a->key, err) < 0 ||
+	    hb_approver_key(a, err) < 0 ||
 	    hb_secret_watch(&a->secret, err) < 0 ||
 	    hb_decisions_open(HB_PATH_APPROVER_DB, &a->decisions, err) < 0 ||
 	    hb_telegram_new(a, &a->telegram, err) < 0) {
@@ -172,6 +181,8 @@ hb_approver_run(struct hb_process *p, struct hb_approver *a, struct hb_error *er
 	a->tick = event_new(p->base, -1, EV_PERSIST, tick, a);
 	if (!a->tick || event_add(a->tick, &second) < 0)
 		return hb_fail(err, "internal", "no timer could be made");
+	if (hb_control_start(a, err) < 0)
+		return -1;
 	expire(a);
 	hb_telegram_run(a->telegram);
 	hb_grants_tick(a);
@@ -198,11 +209,14 @@ json_t *
 hb_approver_health(struct hb_approver *a)
 {
 	json_t *bot = json_object(), *health, *checks;
-	const char *bot_error = hb_telegram_health(a->telegram, bot), *error = NULL;
+	const char *bot_error = hb_telegram_health(a->telegram, bot), *error = NULL, *trouble;
+	char alarm[400];
 	struct hb_error err;
 
 	if (hb_approver_policy(a, &err) < 0 || hb_secret_watch(&a->secret, &err) < 0)
 		error = err.message;
+	else if ((trouble = hb_approver_key_trouble(a)) || (trouble = hb_heads_alarm(a, alarm, sizeof(alarm))))
+		error = trouble;
 	else if (a->policy.live.user_count == 0)
 		error = "no user may approve anything: the list of execution users is empty";
 	else if (bot_error)
@@ -218,6 +232,8 @@ hb_approver_health(struct hb_approver *a)
 	json_object_set_new(checks, "console_approvers",
 			    json_integer((json_int_t)a->console_count));
 	json_object_set_new(checks, "key_id", json_string(hb_signing_key_public(a->key)->id));
+	json_object_set_new(checks, "paused", json_boolean(a->control.paused));
+	json_object_set_new(checks, "control_sequence", json_integer(a->control.sequence));
 	json_object_set_new(checks, "policy_generation",
 			    json_integer(a->policy_ok ? a->policy.live.generation : 0));
 	return health;

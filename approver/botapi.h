@@ -68,6 +68,15 @@ int64_t hb_update_id(const json_t *update);
 /* False when the update is something else. Missing parts are 0 or "". */
 bool hb_update_tap(const json_t *update, struct hb_tap *out);
 
+/* Text that somebody wrote to the bot. */
+struct hb_said {
+	int64_t from_id, chat_id;
+	bool private_chat;
+	bool foreign;	/* forwarded, or written through another bot: not this person's word */
+	char text[256]; /* "" when longer */
+};
+bool hb_update_said(const json_t *update, struct hb_said *out);
+
 /* The message in a sendMessage answer is the text that was sent, in the private chat with that
  * user. */
 bool hb_message_faithful(const json_t *message, const char *text, const char *user_id,

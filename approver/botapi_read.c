@@ -135,6 +135,26 @@ hb_update_tap(const json_t *update, struct hb_tap *out)
 }
 
 bool
+hb_update_said(const json_t *update, struct hb_said *out)
+{
+	json_t *message = json_object_get(update, "message"), *chat = json_object_get(message, "chat");
+	static const char *const marks[] = {"forward_origin", "forward_from", "forward_date", "via_bot", "sender_chat"};
+	const char *text = hb_json_text(message, "text", "");
+
+	memset(out, 0, sizeof(*out));
+	if (!json_is_object(message))
+		return false;
+	for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
+		out->foreign = out->foreign || json_object_get(message, marks[i]);
+	if (strlen(text) < sizeof(out->text))
+		memcpy(out->text, text, strlen(text) + 1);
+	out->from_id = hb_json_int(json_object_get(message, "from"), "id", 0);
+	out->chat_id = hb_json_int(chat, "id", 0);
+	out->private_chat = strcmp(hb_json_text(chat, "type", ""), "private") == 0;
+	return true;
+}
+
+bool
 hb_message_faithful(const json_t *message, const char *text, const char *user_id,
 		    int64_t *message_id)
 {

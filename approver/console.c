@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "approver/approver.h"
+#include "approver/telegram.h"
 #include "common/fields.h"
 #include "common/ids.h"
 #include "common/json.h"
@@ -154,7 +155,7 @@ decide(struct hb_approver *a, const char *user, const struct decide_in *in, stru
 			err, "digest_mismatch",
 			"this is not the digest of operation %s: read it again before you decide",
 			ask.id);
-	if (ask.state == HB_ASK_PENDING && hb_may_decide(a, &ask, user, err) < 0)
+	if (ask.state == HB_ASK_PENDING && hb_may_decide(a, &ask, user, approve, err) < 0)
 		return -1;
 	return hb_decide(a->decisions, ask.id, user, approve, "console", hb_now(), NULL, &ask, err);
 }
@@ -191,4 +192,108 @@ hb_route_console_decide(struct hb_request *req, void *ctx)
 	if (in.operation_id && hb_ask_find(a->decisions, in.operation_id, &ask, NULL) == 0)
 		hb_approver_audit(a, "decision", "refused", &ask, "why", err.code, NULL);
 	hb_refuse(req, &err);
+}
+
+struct control_in {
+	const char *action, *operation_id;
+};
+
+static const struct hb_field control_fields[] = {
+	{"action", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct control_in, action), 1, 16},
+	{"operation_id", HB_FIELD_TEXT, 0, offsetof(struct control_in, operation_id), 32, 32},
+};
+
+static int
+control(struct hb_approver *a, const char *user, const struct control_in *in, size_t *denied, struct hb_error *err)
+{
+	if (strcmp(in->action, "revoke") == 0 && in->operation_id)
+		return hb_control_revoke(a, in->operation_id, user, "console", NULL, err);
+	if (in->operation_id)
+		return hb_fail(err, "unknown_field", "operation_id goes with action \"revoke\" only");
+	if (strcmp(in->action, "pause") == 0)
+		return hb_control_pause(a, user, "console", NULL, err);
+	if (strcmp(in->action, "resume") == 0)
+		return hb_control_resume(a, user, "console", NULL, err);
+	if (strcmp(in->action, "revoke_all") == 0)
+		return hb_control_revoke_all(a, user, "console", NULL, denied, err);
+	return hb_fail(err, "out_of_range", "action is pause, resume, revoke (with operation_id) or revoke_all");
+}
+
+/* What approvers can say in the chat, said in a terminal. */
+void
+hb_route_console_control(struct hb_request *req, void *ctx)
+{
+	struct hb_approver *a = ctx;
+	const char *user = user_of(a, hb_request_uid(req));
+	struct control_in in = {0};
+	struct hb_error err;
+	size_t denied = 0;
+	char note[128];
+
+	if (!user) {
+		hb_access_refused("not_a_console_approver", hb_request_uid(req), hb_request_path(req), a);
+		hb_fail(&err, "not_a_console_approver", "uid %u is not listed in [approver] console_approvers",
+			(unsigned)hb_request_uid(req));
+		hb_refuse(req, &err);
+		return;
+	}
+	if (hb_approver_policy(a, &err) == 0 && !hb_policy_user(&a->policy.live, user))
+		hb_fail(&err, "user_not_allowed", "user %s is not one of the execution approvers", user);
+	else if (a->policy_ok && hb_fields_decode(hb_request_json(req), control_fields, 2, &in, &err) == 0 &&
+		 control(a, user, &in, &denied, &err) == 0) {
+		struct hb_audit_head head = hb_audit_head(a->process->audit);
+
+		if (strncmp(in.action, "revoke", 6) != 0) {
+			snprintf(note, sizeof(note), "%s by user %s at the console.", a->control.paused ? "PAUSED" : "RESUMED",
+				 user);
+			hb_telegram_notice(a->telegram, "", note);
+		}
+		hb_reply_json(req, 200,
+			      json_pack("{s:s, s:b, s:I, s:I, s:{s:I, s:s}}", "status", "ok", "paused", a->control.paused,
+					"sequence", (json_int_t)a->control.sequence, "denied", (json_int_t)denied, "audit",
+					"seq", (json_int_t)head.seq, "hash", head.hash));
+		hb_grants_tick(a);
+		return;
+	}
+	hb_log(HB_LOG_WARN, "control_refused", "code", err.code, "user", user, "error", err.message, NULL);
+	hb_refuse(req, &err);
+}
+
+/* ?operation_id=ID: signed, for the file that hermesctl makes of it. */
+void
+hb_route_console_receipt(struct hb_request *req, void *ctx)
+{
+	const char *id = hb_request_query(req, "operation_id");
+	struct hb_error err;
+	json_t *receipt = hb_receipt(ctx, id ? id : "", &err);
+
+	if (receipt)
+		hb_reply_json(req, 200, receipt);
+	else
+		hb_refuse(req, &err);
+}
+
+struct heads_in {
+	json_t *heads;
+	bool accept;
+};
+
+static const struct hb_field heads_fields[] = {
+	{"heads", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct heads_in, heads), 0, 0},
+	{"accept", HB_FIELD_BOOL, 0, offsetof(struct heads_in, accept), 0, 0},
+};
+
+/* Root shows the heads of all chains, those included that the broker can't ask for, and gets a checkpoint. */
+void
+hb_route_console_checkpoint(struct hb_request *req, void *ctx)
+{
+	struct hb_approver *a = ctx;
+	struct heads_in in = {0};
+	struct hb_error err;
+
+	if (hb_fields_decode(hb_request_json(req), heads_fields, 2, &in, &err) < 0 ||
+	    hb_heads_take(a, in.heads, in.accept, &err) < 0 || hb_checkpoint_now(a, &err) < 0)
+		hb_refuse(req, &err);
+	else
+		hb_reply_json(req, 200, json_pack("{s:s}", "status", "ok"));
 }

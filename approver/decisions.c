@@ -39,7 +39,27 @@ static const char schema_1[] =
 	"CREATE TABLE offsets (bot TEXT PRIMARY KEY, next INTEGER NOT NULL, seen_at INTEGER NOT "
 	"NULL) STRICT;"
 	"CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;";
-static const char *const steps[] = {schema_1};
+static const char schema_2[] =
+	"ALTER TABLE asks ADD COLUMN grant_id TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE asks ADD COLUMN decided_seq INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE asks ADD COLUMN decided_head TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE asks ADD COLUMN outcome TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE asks ADD COLUMN returncode INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE asks ADD COLUMN duration INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE asks ADD COLUMN output_sha256 TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE asks ADD COLUMN outcome_seq INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE asks ADD COLUMN outcome_head TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE asks ADD COLUMN witness TEXT NOT NULL DEFAULT '';"
+	"CREATE INDEX asks_pending_user ON asks(user_id) WHERE state = 0;"
+	"CREATE INDEX asks_denied ON asks(digest) WHERE state = 2;"
+	/* One row: what public/approver/control.json says, kept here first. */
+	"CREATE TABLE control (one INTEGER PRIMARY KEY CHECK (one = 1), sequence INTEGER NOT NULL,"
+	" paused INTEGER NOT NULL, revoked_before INTEGER NOT NULL, revoked TEXT NOT NULL,"
+	" by_user TEXT NOT NULL, channel TEXT NOT NULL, at INTEGER NOT NULL) STRICT;"
+	/* The newest head that was shown of each process's audit chain. */
+	"CREATE TABLE heads (process TEXT PRIMARY KEY, seq INTEGER NOT NULL, hash TEXT NOT NULL,"
+	" at INTEGER NOT NULL, alarm TEXT NOT NULL) STRICT;";
+static const char *const steps[] = {schema_1, schema_2};
 
 #define ASK_COLUMNS                                                                                \
 	"id, capability, target, feature, action, user_id, session, digest, summary_digest, "      \
@@ -63,7 +83,7 @@ int
 hb_decisions_open(const char *path, struct hb_decisions **out, struct hb_error *err)
 {
 	struct hb_decisions *d = hb_calloc(1, sizeof(*d));
-	const struct hb_db_options options = {.full_sync = true, .steps = steps, .step_count = 1};
+	const struct hb_db_options options = {.full_sync = true, .steps = steps, .step_count = 2};
 
 	if (hb_db_open(path, &options, &d->db, err) < 0 ||
 	    hb_db_exec(d->db, "PRAGMA cache_size=-1024", err) < 0)
@@ -230,6 +250,7 @@ hb_ask_ids(struct hb_decisions *d, enum hb_ask_query query, int64_t arg, size_t 
 				     "NULL AND ?1=?1 LIMIT ?2",
 		[HB_A_PENDING] =
 			"SELECT id FROM asks WHERE state = 0 AND expires_at > ? ORDER BY n LIMIT ?",
+		[HB_A_CLOSED] = "SELECT id FROM asks WHERE state <> 0 AND ?1=?1 ORDER BY n DESC LIMIT ?2",
 	};
 	sqlite3_stmt *st = hb_db_prepare(d->db, err, sql[query], "ii", arg, (int64_t)limit);
 	struct hb_buf found = HB_BUF_INIT;
@@ -387,13 +408,15 @@ hb_decided_by(struct hb_decisions *d, const char *id, bool approve, char (*users
 }
 
 int
-hb_ask_signed(struct hb_decisions *d, const char *id, const char *envelope, struct hb_error *err)
+hb_ask_signed(struct hb_decisions *d, const char *id, const char *envelope, const char *grant_id,
+	      const struct hb_audit_head *at, struct hb_error *err)
 {
 	if (hb_decisions_durable(d, true, err) < 0)
 		return -1;
 	return hb_db_run(d->db, err,
-			 "UPDATE asks SET envelope = ? WHERE id = ? AND envelope IS NULL", "tt",
-			 envelope, id) < 0
+			 "UPDATE asks SET envelope = ?, grant_id = ?, decided_seq = ?, decided_head = ?"
+			 " WHERE id = ? AND envelope IS NULL",
+			 "ttitt", envelope, grant_id, at->seq, at->hash, id) < 0
 		       ? -1
 		       : 0;
 }

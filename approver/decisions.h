@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/audit.h"
 #include "common/digest.h"
 #include "common/error.h"
 
@@ -58,7 +59,7 @@ struct hb_message {
 	bool edit_due;
 };
 
-enum hb_ask_query { HB_A_DUE, HB_A_OLD_POLICY, HB_A_UNSIGNED, HB_A_UNDELIVERED, HB_A_PENDING };
+enum hb_ask_query { HB_A_DUE, HB_A_OLD_POLICY, HB_A_UNSIGNED, HB_A_UNDELIVERED, HB_A_PENDING, HB_A_CLOSED };
 
 struct hb_decisions;
 
@@ -104,8 +105,9 @@ int hb_decide(struct hb_decisions *d, const char *id, const char *user_id, bool 
 size_t hb_decided_by(struct hb_decisions *d, const char *id, bool approve, char (*users)[24],
 		     size_t max);
 
-int hb_ask_signed(struct hb_decisions *d, const char *id, const char *envelope,
-		  struct hb_error *err);
+/* at: the audit record of the decision. */
+int hb_ask_signed(struct hb_decisions *d, const char *id, const char *envelope, const char *grant_id,
+		  const struct hb_audit_head *at, struct hb_error *err);
 int hb_ask_delivery(struct hb_decisions *d, const char *id, enum hb_delivery delivery,
 		    struct hb_error *err);
 

@@ -13,6 +13,7 @@
 
 #define RETRY_FIRST_MS 1000
 #define RETRY_MAX_MS 60000
+#define MESSAGE_MAX 4096 /* UTF-16 units */
 
 static void
 names(struct hb_approver *a, const struct hb_ask *ask, bool approve, struct hb_buf *out)
@@ -28,19 +29,26 @@ void
 hb_status_line(struct hb_approver *a, const struct hb_ask *ask, const struct hb_message *m,
 	       struct hb_buf *out)
 {
-	char when[21];
-	char users[16][24];
-	struct hb_audit_head head = hb_audit_head(a->process->audit);
+	char when[48], users[16][24];
+	struct hb_ask_record r;
+	size_t n;
 
-	hb_time_rfc3339(ask->decided_at, when);
+	hb_local_time(ask->decided_at, when, sizeof(when));
+	if (hb_record_get(a->decisions, ask->id, &r, NULL) < 0)
+		memset(&r, 0, sizeof(r));
 	if (m->state == HB_MSG_VOID && ask->state == HB_ASK_PENDING) {
 		hb_buf_adds(out, "SUPERSEDED by a newer message. Nothing was run from here.");
 		return;
 	}
 	switch (ask->state) {
 	case HB_ASK_PENDING:
-		hb_buf_printf(out, "%zu of %d approvals so far.",
-			      hb_decided_by(a->decisions, ask->id, true, users, 16), ask->quorum);
+		n = hb_decided_by(a->decisions, ask->id, true, users, 16);
+		hb_buf_printf(out, "%zu of %d approvals so far", n, ask->quorum);
+		if (n > 0) {
+			hb_buf_adds(out, ": ");
+			names(a, ask, true, out);
+		}
+		hb_buf_addc(out, '.');
 		return;
 	case HB_ASK_APPROVED:
 		hb_buf_adds(out, "APPROVED by ");
@@ -64,11 +72,17 @@ hb_status_line(struct hb_approver *a, const struct hb_ask *ask, const struct hb_
 		break;
 	}
 	hb_buf_printf(out, " at %s%s%s.", when, *ask->channel ? " by " : "", ask->channel);
+	/* Kept on the phone: where in the chain the decision stands, and later the outcome (docs/TELEGRAM.md). */
+	if (r.decided.seq) {
+		hb_buf_addc(out, '\n');
+		hb_witness(&r.decided, out);
+	}
 	if (*ask->note)
 		hb_buf_printf(out, "\n%s", ask->note);
+	if (r.told.seq)
+		hb_buf_printf(out, "\n%s", r.witness);
 	if (ask->state != HB_ASK_APPROVED)
 		hb_buf_adds(out, "\nNothing was run.");
-	hb_buf_printf(out, "\nAudit record %lld, head %.12s", (long long)head.seq, head.hash);
 }
 
 /* Everything the status line depends on, so that a change while an edit was on its way is noticed.
@@ -97,6 +111,14 @@ edit_params(struct hb_telegram *t, const struct hb_message *m)
 	}
 	hb_buf_adds(&full, "\n\n");
 	hb_status_line(t->a, &ask, m, &full);
+	/* Too long with many names or chains: what was asked stands in the audit log and in the receipt, what became
+	 * of it can't be left out. Never while there are buttons under it. */
+	if (hb_utf16_length(full.data) > MESSAGE_MAX && ask.state != HB_ASK_PENDING) {
+		hb_buf_clear(&full);
+		hb_buf_printf(&full, "Approval request\n\n%s %s\nOperation %s\nDigest %s\n\n", ask.feature, ask.action,
+			      ask.id, ask.digest);
+		hb_status_line(t->a, &ask, m, &full);
+	}
 	params = json_pack("{s:s, s:I, s:s, s:{s:b}}", "chat_id", m->user_id, "message_id",
 			   (json_int_t)m->message_id, "text", full.data, "link_preview_options",
 			   "is_disabled", 1);

@@ -56,6 +56,7 @@ fill(struct hb_approver *a, const struct hb_ask *ask, struct hb_grant *g)
 	memcpy(g->digest, ask->digest, sizeof(g->digest));
 	memcpy(g->summary_digest, ask->summary_digest, sizeof(g->summary_digest));
 	memcpy(g->session, ask->session, sizeof(g->session));
+	memcpy(g->requested_by, ask->user_id, sizeof(g->requested_by));
 	g->generation = ask->generation;
 	g->approved = ask->state == HB_ASK_APPROVED;
 	g->user_count =
@@ -68,10 +69,11 @@ static void
 sign_one(struct hb_approver *a, const char *id)
 {
 	struct hb_grant g = {0};
+	struct hb_audit_head at;
 	struct hb_ask ask;
 	struct hb_error err;
 	json_t *envelope;
-	char *text;
+	char *text, by[HB_GRANT_USERS_MAX * 24] = "";
 
 	if (hb_ask_find(a->decisions, id, &ask, &err) < 0)
 		return;
@@ -82,16 +84,19 @@ sign_one(struct hb_approver *a, const char *id)
 		return;
 	}
 	fill(a, &ask, &g);
+	for (size_t i = 0, n = 0; i < g.user_count; i++)
+		n += (size_t)snprintf(by + n, sizeof(by) - n, "%s%s", i ? "," : "", g.user_ids[i]);
 	/* No record, no grant. It is tried again with the next tick. */
-	if (hb_approver_audit(a, "decision", g.approved ? "ok" : "denied", &ask, "by",
-			      g.user_ids[0], &err) < 0) {
+	if (hb_approver_audit(a, "decision", g.approved ? "ok" : "denied", &ask, "by", by,
+			      &err) < 0) {
 		hb_log(HB_LOG_ERROR, "audit_failed", "operation", id, "error", err.message, NULL);
 		return;
 	}
+	at = hb_audit_head(a->process->audit);
 	envelope = hb_grant_seal(&g, a->key, &err);
 	text = envelope ? json_dumps(envelope, JSON_COMPACT) : NULL;
 	json_decref(envelope);
-	if (!text || hb_ask_signed(a->decisions, id, text, &err) < 0)
+	if (!text || hb_ask_signed(a->decisions, id, text, g.grant_id, &at, &err) < 0)
 		hb_log(HB_LOG_ERROR, "grant_not_signed", "operation", id, "error", err.message,
 		       NULL);
 	else

@@ -28,6 +28,7 @@ sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error
 	static const struct hb_sandbox_path own[] = {
 		{"approver", HB_FS_READ | HB_FS_WRITE},
 		{"public", HB_FS_READ},
+		{HB_PATH_APPROVER_PUBLIC, HB_FS_READ | HB_FS_WRITE | HB_FS_OPTIONAL},
 		{"policy", HB_FS_READ | HB_FS_OPTIONAL},
 		{HB_PATH_BOUNDS, HB_FS_READ | HB_FS_OPTIONAL},
 		/* Names are resolved by glibc, which loads its modules from here. */
@@ -35,12 +36,15 @@ sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error
 	};
 	static struct hb_sandbox_path paths[PATHS_MAX];
 	const char *ca = hb_config_text(p->config, "approver.ca_file");
+	const char *agents = hb_config_text(p->config, "approver.agent_bot_sha256_file");
 	size_t n = 0;
 
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
 		paths[n++] = own[i];
-	for (size_t i = 0; i < hb_sandbox_inet_path_count && n < PATHS_MAX - 1; i++)
+	for (size_t i = 0; i < hb_sandbox_inet_path_count && n < PATHS_MAX - 2; i++)
 		paths[n++] = hb_sandbox_inet_paths[i];
+	if (*agents)
+		paths[n++] = (struct hb_sandbox_path){agents, HB_FS_READ | HB_FS_OPTIONAL};
 	if (*ca)
 		paths[n++] = (struct hb_sandbox_path){ca, HB_FS_READ};
 	*out = (struct hb_sandbox){

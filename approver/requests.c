@@ -65,26 +65,38 @@ hb_recipients(struct hb_approver *a, const struct hb_ask *ask, char (*users)[24]
 {
 	size_t n = 0;
 
-	if (ask->quorum <= 1) {
+	bool no_self = a->policy_ok && hb_policy_no_self(&a->policy, ask->feature);
+
+	if (ask->quorum <= 1 && !no_self) {
 		copy(users[0], 24, ask->user_id);
 		return 1;
 	}
 	for (size_t i = 0; a->policy_ok && i < a->policy.live.user_count && n < max; i++)
-		copy(users[n++], 24, a->policy.live.users[i]);
+		if (!no_self || strcmp(a->policy.live.users[i], ask->user_id) != 0)
+			copy(users[n++], 24, a->policy.live.users[i]);
 	return n;
 }
 
 int
-hb_may_decide(struct hb_approver *a, const struct hb_ask *ask, const char *user_id,
+hb_may_decide(struct hb_approver *a, const struct hb_ask *ask, const char *user_id, bool approve,
 	      struct hb_error *err)
 {
+	bool self = strcmp(ask->user_id, user_id) == 0, no_self;
+
+	if (approve && hb_control_permits(&a->control, err) < 0)
+		return -1;
 	if (hb_approver_policy(a, err) < 0 ||
 	    hb_policy_permits(&a->policy.live, ask->feature, user_id, err) < 0)
 		return -1;
 	if (ask->generation != a->policy.live.generation)
 		return hb_fail(err, "policy_changed",
 			       "the policy changed after this was asked for");
-	if (ask->quorum <= 1 && strcmp(ask->user_id, user_id) != 0)
+	no_self = hb_policy_no_self(&a->policy, ask->feature);
+	if (no_self && self && approve)
+		return hb_fail(err, "self_approval",
+			       "%s operations can't be approved by whoever asked for them; another approver must",
+			       ask->feature);
+	if (ask->quorum <= 1 && !no_self && !self)
 		return hb_fail(err, "not_a_recipient", "this operation is for user %s to decide",
 			       ask->user_id);
 	return 0;
@@ -110,9 +122,12 @@ conclude(struct asking *k)
 	if (k->able < k->ask.quorum) {
 		if (!*k->first.code)
 			hb_fail(&k->first, "no_channel",
-				"nobody can be asked: no bot token is configured, and no console "
-				"approver is user %s (hermes.conf, [approver] console_approvers)",
-				k->ask.user_id);
+				"%d of the %d approvers that are needed can be asked: no bot token is configured, "
+				"or %s (hermes.conf, [approver] console_approvers; live policy)",
+				k->able, k->ask.quorum,
+				a->policy_ok && hb_policy_no_self(&a->policy, k->ask.feature)
+					? "nobody else than the user who asked may approve"
+					: "no console approver is the user to be asked");
 		hb_log(HB_LOG_WARN, "not_shown", "operation", k->ask.id, "code", k->first.code,
 		       "error", k->first.message, NULL);
 		hb_ask_close(a->decisions, k->ask.id, HB_ASK_NOT_SHOWN, "It could not be shown.",
@@ -205,7 +220,7 @@ check(struct hb_approver *a, const struct request_in *in, struct hb_ask *ask,
 		return hb_fail(err, "summary_mismatch",
 			       "the broker's summary of operation %s differs from the approver's",
 			       in->operation_id);
-	if (hb_approver_policy(a, err) < 0 ||
+	if (hb_control_permits(&a->control, err) < 0 || hb_approver_policy(a, err) < 0 ||
 	    hb_policy_permits(&a->policy.live, feature, in->user_id, err) < 0)
 		return -1;
 	if (in->generation != a->policy.live.generation)
@@ -231,6 +246,29 @@ check(struct hb_approver *a, const struct request_in *in, struct hb_ask *ask,
 	ask->generation = in->generation;
 	ask->created_at = now;
 	ask->expires_at = in->expires_at;
+	return 0;
+}
+
+/* So that nobody can be worn down: not too many at once, and a "no" stands for a while. */
+static int
+patience(struct hb_approver *a, const struct hb_ask *ask, struct hb_error *err)
+{
+	int64_t waiting = hb_pending_of(a->decisions, ask->user_id, err), denied;
+
+	if (waiting < 0)
+		return -1;
+	if (waiting >= a->pending_per_user)
+		return hb_fail(err, "too_many_pending",
+			       "%lld requests for user %s wait for a decision already (approver.pending_per_user)",
+			       (long long)waiting, ask->user_id);
+	denied = a->denial_cooldown ? hb_denied_at(a->decisions, ask->digest, ask->user_id, err) : 0;
+	if (denied < 0)
+		return -1;
+	/* A clock that was set back must not make it stand for ever. */
+	if (denied > 0 && denied <= hb_now() && denied + a->denial_cooldown > hb_now())
+		return hb_fail(err, "denied_recently",
+			       "exactly this operation was denied; it can be asked for again in %lld s",
+			       (long long)(denied + a->denial_cooldown - hb_now()));
 	return 0;
 }
 
@@ -305,7 +343,7 @@ hb_route_request(struct hb_request *req, void *ctx)
 		hb_fail(&err, "busy", "%d requests are pending already", HB_PENDING_MAX);
 		goto refused;
 	}
-	if (hb_ask_insert(a->decisions, &k->ask, summary.data, &err) < 0)
+	if (patience(a, &k->ask, &err) < 0 || hb_ask_insert(a->decisions, &k->ask, summary.data, &err) < 0)
 		goto refused;
 	hb_log(HB_LOG_DEBUG, "asked", "operation", k->ask.id, "feature", k->ask.feature, "user",
 	       k->ask.user_id, NULL);

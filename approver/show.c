@@ -56,12 +56,16 @@ hb_message_text(struct hb_approver *a, const struct hb_ask *ask, struct hb_buf *
 		struct hb_error *err)
 {
 	char *summary = hb_ask_summary(a->decisions, ask->id, err);
-	char until[21];
+	char until[48], left[48] = "";
+	int64_t seconds = ask->expires_at - hb_now();
 	size_t len, end;
 
 	if (!summary)
 		return -1;
-	hb_time_rfc3339(ask->expires_at, until);
+	hb_local_time(ask->expires_at, until, sizeof(until));
+	/* Only while it can be decided: in an old message it would be wrong. */
+	if (ask->state == HB_ASK_PENDING && seconds > 0)
+		snprintf(left, sizeof(left), " (%lld min left)", (long long)((seconds + 59) / 60));
 	hb_buf_printf(out, "Approval request\n\n%s", summary);
 	free(summary);
 	for (end = out->len; end > 0 && out->data[end - 1] == '\n'; end--)
@@ -70,9 +74,9 @@ hb_message_text(struct hb_approver *a, const struct hb_ask *ask, struct hb_buf *
 	hb_buf_printf(out, "\n\nAsked for user %s, session ", ask->user_id);
 	hb_escape_value(ask->session, out);
 	hb_buf_printf(out,
-		      "\nDecide until %s\nOperation %s\nDigest %s\nPolicy generation %lld, "
+		      "\nDecide until %s%s\nOperation %s\nDigest %s\nPolicy generation %lld, "
 		      "approvals needed: %d",
-		      until, ask->id, ask->digest, (long long)ask->generation, ask->quorum);
+		      until, left, ask->id, ask->digest, (long long)ask->generation, ask->quorum);
 	len = hb_utf16_length(out->data);
 	if (len > HB_TEXT_MAX)
 		return hb_fail(err, "too_long_to_show",
@@ -173,7 +177,8 @@ may_call(struct hb_show *s, enum hb_bot_method method)
 	int64_t wait = hb_method_wait(s->t, method);
 
 	if (!hb_bot_usable(s->t)) {
-		show_fail(s, "approver_unreachable", "the bot can't be used: %s", s->t->advice);
+		show_fail(s, "approver_unreachable", "the bot can't be used: %s",
+			  *s->t->advice ? s->t->advice : "no poll of the Bot API has succeeded for too long");
 	} else if (hb_monotonic_ms() + wait >= s->deadline_ms) {
 		show_fail(s, wait ? "rate_limited" : "approver_unreachable",
 			  wait ? "Telegram limits messages of this bot for %lld more seconds"

@@ -37,14 +37,14 @@ answer(struct hb_telegram *t, const struct hb_tap *tap, const char *text)
 }
 
 /* At most one record a second: anybody can tap as often as they like. */
-static void
-record_refused(struct hb_telegram *t, const struct hb_tap *tap, const char *why, const char *id)
+void
+hb_foreign_refused(struct hb_telegram *t, int64_t from_id, const char *why, const char *id)
 {
 	struct hb_approver *a = t->a;
 	char from[32];
 	json_t *detail;
 
-	snprintf(from, sizeof(from), "%lld", (long long)tap->from_id);
+	snprintf(from, sizeof(from), "%lld", (long long)from_id);
 	hb_log(HB_LOG_WARN, "tap_refused", "why", why, "from", from, "operation", id, NULL);
 	if (a->refused_audited_at == hb_now()) {
 		a->refused_unrecorded++;
@@ -56,6 +56,12 @@ record_refused(struct hb_telegram *t, const struct hb_tap *tap, const char *why,
 	a->refused_unrecorded = 0;
 	hb_audit_append(a->process->audit, "tap", "refused", detail, NULL);
 	json_decref(detail);
+}
+
+static void
+record_refused(struct hb_telegram *t, const struct hb_tap *tap, const char *why, const char *id)
+{
+	hb_foreign_refused(t, tap->from_id, why, id);
 }
 
 static const char *
@@ -111,9 +117,11 @@ decide(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_message 
 		answer(t, tap, "Superseded by a newer message. Nothing was run.");
 		return 0;
 	}
-	if (ask.state == HB_ASK_PENDING && hb_may_decide(a, &ask, m->user_id, &err) < 0) {
+	if (ask.state == HB_ASK_PENDING && hb_may_decide(a, &ask, m->user_id, approve, &err) < 0) {
 		record_refused(t, tap, err.code, m->id);
-		answer(t, tap, "This can't be decided by you now. Nothing was run.");
+		answer(t, tap,
+		       strcmp(err.code, "paused") == 0 ? "Paused: nothing can be approved. Nothing was run."
+						       : "This can't be decided by you now. Nothing was run.");
 		return 0;
 	}
 	if (hb_decide(a->decisions, m->id, m->user_id, approve, "telegram", hb_now(), mark, &ask,
@@ -143,8 +151,14 @@ take_tap(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_update
 	struct hb_message m;
 	const char *why = NULL;
 	struct hb_error err;
-	int found;
+	const char *text;
+	int found, rc;
 
+	if (strncmp(tap->data, "r:", 2) == 0 && strlen(tap->data) == 2 + TAP_HEX) {
+		rc = hb_resume_tap(t, tap, mark, &text);
+		answer(t, tap, text);
+		return rc;
+	}
 	if ((strncmp(tap->data, "a:", 2) != 0 && strncmp(tap->data, "d:", 2) != 0) ||
 	    strlen(tap->data) != 2 + TAP_HEX) {
 		record_refused(t, tap, "unknown_button", "");
@@ -174,12 +188,15 @@ hb_update_take(struct hb_telegram *t, const json_t *update)
 	bool aged = t->offset > 0 && hb_now() - t->seen_at >= HB_OFFSET_AGE_SECONDS;
 	struct hb_error err;
 	struct hb_tap tap;
+	struct hb_said said;
 	int rc = 0;
 
 	if (mark.update_id < 0 || (mark.update_id < t->offset && !aged))
 		return 0; /* seen before, or nothing of Telegram's */
 	if (hb_update_tap(update, &tap))
 		rc = take_tap(t, &tap, &mark);
+	else if (hb_update_said(update, &said))
+		rc = hb_command_take(t, &said, &mark);
 	if (rc == 0 && hb_offset_set(t->a->decisions, &mark, hb_now(), &err) < 0)
 		rc = -1;
 	if (rc < 0) {

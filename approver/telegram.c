@@ -64,10 +64,25 @@ hb_bot_state_set(struct hb_telegram *t, enum hb_bot_state state, const char *adv
 	}
 }
 
+static int
+poll_deadline_ms(const struct hb_telegram *t)
+{
+	return t->poll_timeout * 1000 + (t->poll_timeout < 10 ? 3000 : 10000);
+}
+
+/* Also when nothing failed: silence is a fault too. */
+static bool
+stale(const struct hb_telegram *t)
+{
+	int64_t silent = (hb_monotonic_ms() - (t->last_ok_ms ? t->last_ok_ms : t->since_ms)) / 1000;
+
+	return silent > poll_deadline_ms(t) / 1000 + STALE_SLACK_SECONDS;
+}
+
 bool
 hb_bot_usable(const struct hb_telegram *t)
 {
-	return t->state != HB_BOT_OFF && t->state != HB_BOT_REJECTED &&
+	return !stale(t) && t->state != HB_BOT_OFF && t->state != HB_BOT_REJECTED &&
 	       t->state != HB_BOT_OTHER_POLLER && t->state != HB_BOT_WEBHOOK;
 }
 
@@ -108,12 +123,6 @@ backoff(int fails, int64_t first, int64_t max)
 	if (ms > max)
 		ms = max;
 	return ms + (int64_t)(hb_monotonic_ms() % (ms / 4 + 1));
-}
-
-static int
-poll_deadline_ms(const struct hb_telegram *t)
-{
-	return t->poll_timeout * 1000 + (t->poll_timeout < 10 ? 3000 : 10000);
 }
 
 struct numbered {
@@ -255,8 +264,8 @@ poll_start(struct hb_telegram *t)
 
 	if (t->poll || t->state == HB_BOT_OFF)
 		return;
-	params = json_pack("{s:i, s:[s]}", "timeout", t->poll_timeout, "allowed_updates",
-			   "callback_query");
+	params = json_pack("{s:i, s:[s,s]}", "timeout", t->poll_timeout, "allowed_updates",
+			   "callback_query", "message");
 	if (t->offset > 0 && hb_now() - t->seen_at < HB_OFFSET_AGE_SECONDS)
 		json_object_set_new(params, "offset", json_integer(t->offset));
 	t->poll_started_ms = hb_monotonic_ms();
@@ -283,6 +292,7 @@ stop_using(struct hb_telegram *t, const char *why)
 	t->edit = NULL;
 	event_del(t->poll_timer);
 	hb_shows_abort(t, why);
+	hb_replies_drop(t);
 	memset(t->fp, 0, sizeof(t->fp));
 	memset(t->blocked_until_ms, 0, sizeof(t->blocked_until_ms));
 	t->poll_fails = t->edit_fails = 0;
@@ -370,6 +380,7 @@ hb_telegram_new(struct hb_approver *a, struct hb_telegram **out, struct hb_error
 	t->token.path = HB_PATH_BOT_TOKEN;
 	t->poll_timeout = (int)hb_config_int(config, "approver.poll_timeout");
 	LIST_INIT(&t->shows);
+	TAILQ_INIT(&t->replies);
 	if (hb_bot_new(a->process->base, hb_config_text(config, "approver.api_base"),
 		       hb_config_text(config, "approver.ca_file"), &t->bot, err) < 0) {
 		free(t);
@@ -391,6 +402,7 @@ hb_telegram_tick(struct hb_telegram *t)
 {
 	check_token(t);
 	hb_telegram_edits(t);
+	hb_replies_tick(t);
 }
 
 void
@@ -399,6 +411,7 @@ hb_telegram_free(struct hb_telegram *t)
 	if (!t)
 		return;
 	hb_shows_free(t);
+	hb_replies_drop(t);
 	event_free(t->poll_timer);
 	hb_bot_free(t->bot);
 	hb_secret_unwatch(&t->token);
@@ -416,7 +429,6 @@ hb_telegram_health(struct hb_telegram *t, json_t *checks)
 {
 	int64_t now = hb_monotonic_ms();
 	int64_t age = t->last_ok_ms ? (now - t->last_ok_ms) / 1000 : -1;
-	int64_t silent = (now - (t->last_ok_ms ? t->last_ok_ms : t->since_ms)) / 1000;
 
 	json_object_set_new(checks, "bot_configured", json_boolean(t->state != HB_BOT_OFF));
 	json_object_set_new(checks, "bot_state", json_string(state_words[t->state]));
@@ -425,8 +437,7 @@ hb_telegram_health(struct hb_telegram *t, json_t *checks)
 		return *t->token_error.code ? t->token_error.message : NULL;
 	if (t->state != HB_BOT_OK && t->state != HB_BOT_STARTING)
 		return t->advice;
-	/* Also when nothing failed: silence is a fault too. */
-	if (silent > poll_deadline_ms(t) / 1000 + STALE_SLACK_SECONDS)
+	if (stale(t))
 		return "no poll of the Bot API has succeeded for too long";
 	return NULL;
 }

@@ -34,6 +34,9 @@ void hb_telegram_show(struct hb_telegram *t, const struct hb_ask *ask, const cha
 /* Messages whose request changed are brought up to date, one at a time. */
 void hb_telegram_edits(struct hb_telegram *t);
 
+/* A line to every approver except one ("": to all). */
+void hb_telegram_notice(struct hb_telegram *t, const char *except, const char *text);
+
 /* Adds bot_* and last_poll_age to checks; returns what is wrong, or NULL. */
 const char *hb_telegram_health(struct hb_telegram *t, json_t *checks);
 

@@ -31,6 +31,13 @@ enum hb_bot_method { HB_M_POLL, HB_M_SEND, HB_M_MARKUP, HB_M_EDIT, HB_M_ANSWER, 
 #define HB_OFFSET_AGE_SECONDS (6 * 86400LL)
 
 struct hb_show;
+struct hb_reply;
+
+/* The second tap that ends a pause. Kept in memory only: after a restart the button is dead, and it stays paused. */
+struct hb_resume {
+	char token[65], user[24];
+	int64_t message_id, until_ms;
+};
 
 struct hb_telegram {
 	struct hb_approver *a;
@@ -58,6 +65,12 @@ struct hb_telegram {
 	char edit_version[320]; /* what the edit under way says */
 	int edit_fails;
 	int64_t edit_not_before_ms;
+	/* answers to commands, notices */
+	TAILQ_HEAD(hb_reply_list, hb_reply) replies;
+	size_t reply_count;
+	struct hb_bot_call *reply_call;
+	int64_t reply_not_before_ms;
+	struct hb_resume resume;
 };
 
 void hb_bot_state_set(struct hb_telegram *t, enum hb_bot_state state, const char *advice);
@@ -80,6 +93,17 @@ size_t hb_utf16_length(const char *text);
 void hb_status_line(struct hb_approver *a, const struct hb_ask *ask, const struct hb_message *m,
 		    struct hb_buf *out);
 
+/* replies.c: text is taken; token: of a "Resume" button, or NULL */
+void hb_reply_send(struct hb_telegram *t, const char *user, struct hb_buf *text, const char *token);
+void hb_replies_tick(struct hb_telegram *t);
+void hb_replies_drop(struct hb_telegram *t);
+
+/* commands.c: 1 the offset was stored with the effect, 0 it was not, -1 the database failed */
+int hb_command_take(struct hb_telegram *t, const struct hb_said *said, const struct hb_update_mark *mark);
+int hb_resume_tap(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_update_mark *mark, const char **answer);
+
+/* taps.c: recorded, at most once a second */
+void hb_foreign_refused(struct hb_telegram *t, int64_t from, const char *why, const char *id);
 /* taps.c: 0 done with it (offset stored), -1: the database failed, ask for it again later */
 int hb_update_take(struct hb_telegram *t, const json_t *update);
 

@@ -15,9 +15,11 @@ tick(evutil_socket_t fd, short what, void *arg)
 {
 	struct hb_broker *b = arg;
 
+	hb_broker_control(b);
 	hb_flow_tick(b);
 	hb_services_tick(b);
 	hb_outbox_tick(b);
+	hb_broker_send_heads(b);
 	hb_watchers_tick(b);
 }
 
@@ -26,7 +28,7 @@ tick(evutil_socket_t fd, short what, void *arg)
 static int
 load_key(struct hb_broker *b, struct hb_error *err)
 {
-	if (hb_public_key_load(AT_FDCWD, HB_PATH_PUBLIC_KEY, &b->key, err) == 0)
+	if (hb_keyring_load(AT_FDCWD, hb_now(), &b->keys, err) == 0)
 		return 0;
 	if (strcmp(err->code, "not_found") == 0)
 		memcpy(err->code, "key_missing", sizeof("key_missing"));
@@ -65,6 +67,9 @@ hb_broker_open(struct hb_process *p, struct hb_broker **out, struct hb_error *er
 	b->approval.path = HB_PATH_BROKER_APPROVAL_SECRET;
 	b->pending_life = hb_config_int(p->config, "broker.pending_life");
 	b->queue_max = hb_config_int(p->config, "broker.queue_max");
+	b->approver_silence = hb_config_int(p->config, "broker.approver_silence");
+	b->coalesce = hb_config_bool(p->config, "broker.coalesce");
+	hb_broker_heard(b); /* it has as long from now */
 	hb_services_init(b);
 	/* Secrets and key must be right at the start; the policy may be mended while we run, so it
 	 * is only reported. */
@@ -75,6 +80,7 @@ hb_broker_open(struct hb_process *p, struct hb_broker **out, struct hb_error *er
 		return -1;
 	}
 	hb_broker_policy(b, &policy_error);
+	hb_broker_control(b);
 	*out = b;
 	return 0;
 }
@@ -106,6 +112,7 @@ hb_broker_run(struct hb_process *p, struct hb_broker *b, struct hb_error *err)
 	b->tick = event_new(p->base, -1, EV_PERSIST, tick, b);
 	if (!b->tick || event_add(b->tick, &second) < 0)
 		return hb_fail(err, "internal", "no timer could be made");
+	hb_secret_deliver(b);
 	hb_services_tick(b);
 	hb_outbox_tick(b);
 	return 0;
@@ -124,6 +131,7 @@ hb_broker_close(struct hb_broker *b)
 	hb_secret_unwatch(&b->approval);
 	if (b->policy_ok)
 		hb_policy_view_free(&b->policy);
+	json_decref(b->heads_sent);
 	hb_store_close(b->store);
 	free(b);
 }

@@ -5,7 +5,9 @@
  *   routes.c     what clients may call          prepare.c   seal, store, ask for a decision
  *   execute.c    clients that wait              events.c    server-sent events, and who is told of
  * a change flow.c       the state machine, grants      run.c       drives an executor through one
- * operation outbox.c     what the approver must hear    services.c  health of the others access.c
+ *  control.c  pause, keys, silence, heads
+ *   receipts.c   all there is of one operation, for root
+ *   outbox.c     what the approver must hear    services.c  health of the others access.c
  * secret, policy                 operations.c  the table
  */
 #ifndef HB_BROKER_BROKER_H
@@ -20,6 +22,7 @@
 #include "common/keys.h"
 #include "common/process.h"
 #include "common/watched_secret.h"
+#include "policy/control.h"
 #include "policy/live.h"
 
 /* Limits, each with its reason. */
@@ -42,6 +45,7 @@ struct hb_service_state {
 	enum hb_peer peer;
 	bool expected, asked, reachable, ok;
 	int64_t checked_at, started_at;
+	struct hb_audit_head head; /* of its audit chain, as it said at checked_at; seq 0: not said */
 	char error[HB_ERROR_MESSAGE_MAX];
 	struct hb_client_call *call;
 	struct hb_broker *broker;
@@ -50,7 +54,7 @@ struct hb_service_state {
 struct hb_broker {
 	struct hb_process *process;
 	struct hb_store *store;
-	struct hb_public_key key;
+	struct hb_keyring keys; /* as they were when last read */
 	struct hb_watched_secret control, approval;
 	struct hb_policy_stamp stamp;
 	struct hb_policy_view policy;
@@ -61,7 +65,18 @@ struct hb_broker {
 	struct hb_service_state services[HB_SVC_COUNT];
 	struct event *tick;
 	int64_t ticks;
+	/* the approver's own word: pause and revocations (control.c) */
+	struct hb_control word;
+	bool word_ok;
+	struct hb_error word_error;
+	int64_t word_seen; /* the highest sequence: it never goes back */
+	long long approver_silence;
+	int64_t approver_heard_ms; /* monotonic: when the approver last answered */
+	bool coalesce;
 	/* outbox */
+	int64_t heads_sent_at;
+	json_t *heads_sent; /* what the approver knows of audit chains */
+	bool heads_inflight;
 	int outbox_inflight, outbox_fails;
 	int64_t outbox_not_before;
 	char outbox_ids[8][HB_OP_ID];
@@ -80,6 +95,18 @@ void hb_access_refused(const char *why, uid_t uid, const char *path, void *ctx);
 int hb_broker_policy(struct hb_broker *b, struct hb_error *err);
 void hb_broker_audit(struct hb_broker *b, const char *action, const char *status,
 		     const struct hb_op *op, const char *why);
+
+/* control.c */
+/* Keys, pause and revocations as they are now; revokes approvals that the approver has taken back. */
+void hb_broker_control(struct hb_broker *b);
+/* May something be prepared or begun? Codes paused, control_unusable, control_went_back, approver_silent. */
+int hb_broker_ready(struct hb_broker *b, struct hb_error *err);
+void hb_broker_heard(struct hb_broker *b); /* the approver answered */
+json_t *hb_broker_heads(struct hb_broker *b); /* {process: {seq, hash, at}} */
+void hb_broker_send_heads(struct hb_broker *b);
+
+/* receipts.c */
+void hb_route_receipt(struct hb_request *req, void *ctx);
 
 /* routes.c */
 extern const struct hb_route hb_broker_routes[];
@@ -122,6 +149,10 @@ void hb_run_start(struct hb_broker *b, const struct hb_op *op, bool resumed);
 const json_t *hb_run_progress(struct hb_broker *b, const char *id); /* borrowed or NULL */
 void hb_runs_free(struct hb_broker *b);
 enum hb_peer hb_target_peer(const char *target);
+
+/* secret.c: a new control secret, and its way to the clients. Returns how many were reached. */
+int hb_secret_deliver(struct hb_broker *b);
+void hb_route_rotate(struct hb_request *req, void *ctx);
 
 /* outbox.c */
 void hb_outbox_tick(struct hb_broker *b);

@@ -126,6 +126,12 @@ check_grant(struct hb_broker *b, const struct hb_op *op, const struct hb_grant *
 				return hb_fail(err, "grant_malformed", "user %s is named twice",
 					       g->user_ids[i]);
 	}
+	if (g->approved && strcmp(g->requested_by, op->user_id) != 0)
+		return hb_fail(err, "grant_wrong_operation", "the grant names another user as the one who asked");
+	for (size_t i = 0; g->approved && hb_policy_no_self(&b->policy, op->feature) && i < g->user_count; i++)
+		if (strcmp(g->user_ids[i], op->user_id) == 0)
+			return hb_fail(err, "grant_self_approval", "user %s asked for it and may not approve it",
+				       op->user_id);
 	if (live > least)
 		least = live;
 	if (g->approved && (int)g->user_count < least)
@@ -172,7 +178,8 @@ hb_flow_grant(struct hb_broker *b, const char *id, const json_t *envelope, const
 	struct hb_op op;
 
 	/* The signature first: what isn't signed by the approver isn't read further. */
-	if (hb_grant_open(envelope, &b->key, &g, err) < 0 || hb_broker_policy(b, err) < 0 ||
+	hb_broker_control(b);
+	if (hb_grant_open_ring(envelope, &b->keys, &g, err) < 0 || hb_broker_policy(b, err) < 0 ||
 	    hb_store_find(b->store, id, &op, err) < 0)
 		return -1;
 	if (*op.grant_id && sodium_memcmp(op.grant_id, g.grant_id, sizeof(op.grant_id)) == 0)
@@ -202,6 +209,8 @@ hb_flow_execute(struct hb_broker *b, struct hb_op *op, struct hb_error *err)
 	}
 	if (op->execute_requested)
 		return 0;
+	if (op->state == HB_OP_APPROVED && hb_broker_ready(b, err) < 0)
+		return -1;
 	if (op->state == HB_OP_APPROVED &&
 	    hb_run_count(b, op->target) >= (size_t)(HB_ACTIVE_PER_EXECUTOR + b->queue_max))
 		return hb_fail(

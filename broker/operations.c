@@ -31,7 +31,10 @@ static const char schema_1[] =
 	"CREATE INDEX operations_tell ON operations(n) WHERE tell <> 0;"
 	"CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;";
 
-static const char *const steps[] = {schema_1};
+/* Also for the question whether the same is waiting already. */
+static const char schema_2[] = "CREATE INDEX operations_waiting ON operations(digest) WHERE state = 1;";
+
+static const char *const steps[] = {schema_1, schema_2};
 
 #define FIXED_AND_CHANGING                                                                         \
 	"id, capability, feature, action, target, user_id, session, digest, summary_digest, "      \
@@ -54,6 +57,7 @@ enum statement {
 	ST_PRUNE,
 	ST_GENERATION_GET,
 	ST_GENERATION_SET,
+	ST_FIND_WAITING,
 	ST_COUNT
 };
 
@@ -68,6 +72,8 @@ static const char *const sql[ST_COUNT] = {
 		      " WHERE id=?1 AND state=?2",
 	[ST_FIND_ID] = "SELECT " FIXED_AND_CHANGING " FROM operations WHERE id=?1",
 	[ST_FIND_CAPABILITY] = "SELECT " FIXED_AND_CHANGING " FROM operations WHERE capability=?1",
+	[ST_FIND_WAITING] = "SELECT " FIXED_AND_CHANGING " FROM operations WHERE state = 1 AND digest=?1"
+			    " AND user_id=?2 AND session=?3 AND generation=?4 AND expires_at > ?5 ORDER BY n LIMIT 1",
 	[ST_TEXT + HB_COL_REQUEST] = "SELECT request FROM operations WHERE id=?1",
 	[ST_TEXT + HB_COL_SUMMARY] = "SELECT summary FROM operations WHERE id=?1",
 	[ST_TEXT + HB_COL_ENVELOPE] = "SELECT envelope FROM operations WHERE id=?1",
@@ -338,6 +344,25 @@ hb_store_find_capability(struct hb_store *s, const char *capability, struct hb_o
 			 struct hb_error *err)
 {
 	return find(s, ST_FIND_CAPABILITY, capability, op, err);
+}
+
+int
+hb_store_find_waiting(struct hb_store *s, const struct hb_op *like, int64_t now, struct hb_op *op)
+{
+	sqlite3_stmt *st = s->st[ST_FIND_WAITING];
+	int rc;
+
+	bind_text(st, 1, like->digest);
+	bind_text(st, 2, like->user_id);
+	bind_text(st, 3, like->session);
+	sqlite3_bind_int64(st, 4, like->generation);
+	sqlite3_bind_int64(st, 5, now);
+	rc = sqlite3_step(st);
+	if (rc == SQLITE_ROW)
+		read_row(st, op);
+	sqlite3_reset(st);
+	sqlite3_clear_bindings(st);
+	return rc == SQLITE_ROW ? 1 : rc == SQLITE_DONE ? 0 : -1;
 }
 
 char *

@@ -67,6 +67,7 @@ delivered(int status, const json_t *body, const struct hb_error *reason, void *a
 		goto out;
 	}
 	b->outbox_fails = 0;
+	hb_broker_heard(b);
 	if (hb_store_find(b->store, l->id, &op, NULL) < 0 || op.tell != l->tell)
 		goto out; /* something newer is due by now */
 	op.tell = HB_TELL_NOTHING;
@@ -95,6 +96,7 @@ outcome(struct hb_broker *b, const struct hb_op *op)
 		      (json_int_t)hb_json_int(result, "returncode", -1), "duration",
 		      (json_int_t)hb_json_int(result, "duration", 0), "output_sha256",
 		      hb_json_text(result, "output_sha256", ""));
+	json_object_set_new(o, "heads", hb_broker_heads(b));
 	json_decref(result);
 	return o;
 }

@@ -73,7 +73,7 @@ refuse(struct prepare *p, const struct hb_error *err)
 static int
 permitted(struct hb_broker *b, const struct hb_op *op, const json_t *request, struct hb_error *err)
 {
-	if (hb_broker_policy(b, err) < 0 ||
+	if (hb_broker_ready(b, err) < 0 || hb_broker_policy(b, err) < 0 ||
 	    hb_policy_permits(&b->policy.live, op->feature, op->user_id, err) < 0)
 		return -1;
 	if (!hb_bounds_executor(b->policy.bounds, op->target))
@@ -86,13 +86,21 @@ permitted(struct hb_broker *b, const struct hb_op *op, const json_t *request, st
 	return hb_floor_check(op->feature, request, err);
 }
 
+/* What a prepared operation is answered with. */
+static json_t *
+prepared(const struct hb_op *op, const char *summary)
+{
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "status", "prepared", "capability", op->capability, "digest",
+			 op->digest, "summary", summary, "operation_id", op->id, "expires_at",
+			 (json_int_t)op->expires_at);
+}
+
 static void
 submitted(int status, const json_t *body, const struct hb_error *err, void *arg)
 {
 	struct prepare *p = arg;
 	struct hb_broker *b = p->b;
 	struct hb_error why, ignored;
-	json_t *answer;
 
 	if (status == 0)
 		hb_fail(&why, "approver_unreachable", "hermes-approver can't be asked: %s",
@@ -114,10 +122,7 @@ submitted(int status, const json_t *body, const struct hb_error *err, void *arg)
 	 * same. */
 	if (hb_store_update(b->store, &p->op, HB_OP_PREPARED, NULL, false, &ignored) == 0)
 		hb_watchers_changed(b, &p->op);
-	answer = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "status", "prepared", "capability",
-			   p->op.capability, "digest", p->op.digest, "summary", p->summary.data,
-			   "operation_id", p->op.id, "expires_at", (json_int_t)p->op.expires_at);
-	hb_reply_json(p->req, 200, answer);
+	hb_reply_json(p->req, 200, prepared(&p->op, p->summary.data));
 	prepare_free(p);
 }
 
@@ -144,6 +149,22 @@ describe(struct prepare *p, const json_t *sealed, struct hb_error *err)
 	op->generation = p->b->policy.live.generation;
 	op->state = HB_OP_PREPARED;
 	return 0;
+}
+
+/* The same user asks for exactly the same in the same session while it waits: it is the same question, and a
+ * person is not asked twice. One approval is one run, whoever of them sends /execute. */
+static bool
+answered_by_twin(struct prepare *p)
+{
+	struct hb_broker *b = p->b;
+	struct hb_op twin;
+
+	if (!b->coalesce || hb_store_find_waiting(b->store, &p->op, hb_now(), &twin) != 1)
+		return false;
+	hb_log(HB_LOG_INFO, "coalesced", "operation", twin.id, "user", twin.user_id, NULL);
+	hb_reply_json(p->req, 200, prepared(&twin, p->summary.data));
+	prepare_free(p);
+	return true;
 }
 
 static void
@@ -178,7 +199,11 @@ sealed(int status, const json_t *body, const struct hb_error *reason, void *arg)
 		prepare_free(p);
 		return;
 	}
-	if (describe(p, request, &err) < 0 || hb_secret_watch(&b->approval, &err) < 0)
+	if (describe(p, request, &err) < 0)
+		goto refused;
+	if (answered_by_twin(p))
+		return;
+	if (hb_secret_watch(&b->approval, &err) < 0)
 		goto refused;
 	text = json_dumps(request, JSON_COMPACT);
 	if (hb_store_insert(b->store, &p->op, text, p->summary.data, &err) < 0)

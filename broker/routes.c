@@ -205,12 +205,12 @@ out:
 	free(r);
 }
 
+/* body is stolen; NULL for GET. */
 static void
-relay(struct hb_broker *b, struct hb_request *req, enum hb_peer server, const char *method,
-      const char *path, const char *wanted)
+relay_body(struct hb_broker *b, struct hb_request *req, enum hb_peer server, const char *method,
+	   const char *path, json_t *body, const char *wanted)
 {
 	struct relay *r = hb_calloc(1, sizeof(*r));
-	json_t *body = strcmp(method, "POST") == 0 ? json_object() : NULL;
 	struct hb_call call = {.server = server,
 			       .method = method,
 			       .path = path,
@@ -228,6 +228,13 @@ relay(struct hb_broker *b, struct hb_request *req, enum hb_peer server, const ch
 	json_decref(body);
 }
 
+static void
+relay(struct hb_broker *b, struct hb_request *req, enum hb_peer server, const char *method,
+      const char *path, const char *wanted)
+{
+	relay_body(b, req, server, method, path, strcmp(method, "POST") == 0 ? json_object() : NULL, wanted);
+}
+
 /* Who knows what can be asked for. feature: must be on, since its answer tells about the host; path NULL: nobody yet. */
 static const struct {
 	const char *kind;
@@ -237,7 +244,7 @@ static const struct {
 	{"runtime_releases", HB_PEER_INSTALLER, NULL, "/releases", "releases"},
 	{"docker_containers", HB_PEER_DOCKER, "docker", "/containers", "containers"},
 	{"ssh_profiles", HB_PEER_SSH, "ssh", "/profiles", "profiles"},
-	{"backups", HB_PEER_INSTALLER, NULL, NULL, "backups"},
+	{"backups", HB_PEER_INSTALLER, NULL, "/backups", "backups"},
 };
 
 static int
@@ -307,7 +314,48 @@ route_verify(struct hb_request *req, void *ctx)
 	relay(ctx, req, HB_PEER_INSTALLER, "POST", "/verify", NULL);
 }
 
+static void
+route_backups(struct hb_request *req, void *ctx)
+{
+	if (may_read(ctx, req))
+		relay(ctx, req, HB_PEER_INSTALLER, "GET", "/backups", NULL);
+}
+
+/* A drill runs the payload with the secrets of a backup: on the host itself, for its operator. */
+static void
+check_backup(struct hb_broker *b, struct hb_request *req, const char *path)
+{
+	struct {
+		const char *backup;
+	} in = {0};
+	static const struct hb_field fields[] = {
+		{"backup", HB_FIELD_TEXT, HB_FIELD_REQUIRED, 0, 1, 255}};
+	struct hb_error err;
+
+	if (!hb_access_ok(b, req))
+		return;
+	if (hb_fields_decode(hb_request_json(req), fields, 1, &in, &err) < 0)
+		hb_refuse(req, &err);
+	else
+		relay_body(b, req, HB_PEER_INSTALLER, "POST", path,
+			   json_pack("{s:s}", "backup", in.backup), NULL);
+}
+
+static void
+route_backup_verify(struct hb_request *req, void *ctx)
+{
+	check_backup(ctx, req, "/backups/verify");
+}
+
+static void
+route_backup_drill(struct hb_request *req, void *ctx)
+{
+	check_backup(ctx, req, "/backups/drill");
+}
+
 #define CALLERS (HB_PEER_BIT(HB_PEER_CLIENT) | HB_PEER_BIT(HB_PEER_OPERATOR))
+#define LOOKERS (CALLERS | HB_PEER_BIT(HB_PEER_ADMIN)) /* admin shows what happens, without the texts */
+#define KEEPERS (HB_PEER_BIT(HB_PEER_OPERATOR) | HB_PEER_BIT(HB_PEER_ADMIN))
 #define WATCHERS (CALLERS | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER))
 #define SMALL 4096 /* bodies that hold one id */
 
@@ -317,11 +365,16 @@ const struct hb_route hb_broker_routes[] = {
 	{HB_POST, "/cancel", CALLERS, SMALL, HB_ROUTE_TCP, route_cancel},
 	{HB_POST, "/discover", CALLERS, SMALL, HB_ROUTE_TCP, route_discover},
 	{HB_GET, "/health", WATCHERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_health},
-	{HB_GET, "/operations", CALLERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_list},
-	{HB_GET, "/operations/", CALLERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY | HB_ROUTE_PREFIX,
+	{HB_GET, "/operations", LOOKERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_list},
+	{HB_GET, "/operations/", LOOKERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY | HB_ROUTE_PREFIX,
 	 route_operation},
-	{HB_GET, "/runtime", CALLERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_runtime},
+	{HB_GET, "/receipts/", HB_PEER_BIT(HB_PEER_OPERATOR), 0, HB_ROUTE_NOBODY | HB_ROUTE_PREFIX, hb_route_receipt},
+	{HB_GET, "/runtime", LOOKERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_runtime},
 	{HB_POST, "/runtime/verify", CALLERS, SMALL, HB_ROUTE_TCP, route_verify},
+	{HB_GET, "/backups", LOOKERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_backups},
+	{HB_POST, "/backups/verify", CALLERS, SMALL, HB_ROUTE_TCP, route_backup_verify},
+	{HB_POST, "/backups/drill", HB_PEER_BIT(HB_PEER_OPERATOR), SMALL, 0, route_backup_drill},
+	{HB_POST, "/control-secret", KEEPERS, SMALL, 0, hb_route_rotate},
 	{HB_POST, "/approval-grant", HB_PEER_BIT(HB_PEER_APPROVER), 16384, 0, route_grant},
 };
 const size_t hb_broker_route_count = sizeof(hb_broker_routes) / sizeof(hb_broker_routes[0]);

@@ -35,6 +35,17 @@ answered(int status, const json_t *body, const struct hb_error *err, void *arg)
 	s->asked = true;
 	s->reachable = status != 0;
 	s->checked_at = hb_now();
+	if (status != 0) {
+		const json_t *audit = json_object_get(json_object_get(body, "checks"), "audit");
+		const char *hash = hb_json_text(audit, "hash", "");
+
+		if (hb_is_hex64(hash)) {
+			s->head.seq = hb_json_int(audit, "seq", 0);
+			memcpy(s->head.hash, hash, sizeof(s->head.hash));
+		}
+		if (s->peer == HB_PEER_APPROVER)
+			hb_broker_heard(s->broker);
+	}
 	s->ok = status == 200 && strcmp(hb_json_text(body, "status", ""), "ok") == 0;
 	memset(s->error, 0, sizeof(s->error));
 	memccpy(s->error, error, 0, sizeof(s->error) - 1);
@@ -98,6 +109,8 @@ hb_broker_health(struct hb_broker *b)
 	if (hb_broker_policy(b, &err) < 0 || hb_secret_watch(&b->control, &err) < 0 ||
 	    hb_secret_watch(&b->approval, &err) < 0)
 		error = err.message;
+	if (!error && hb_broker_ready(b, &err) < 0 && strcmp(err.code, "paused") != 0)
+		error = err.message;
 	for (int i = 0; i < 4 && b->policy_ok; i++)
 		if (b->policy.live.features & (1u << i))
 			json_array_append_new(features, json_string(names[i]));
@@ -123,7 +136,8 @@ hb_broker_health(struct hb_broker *b)
 	json_object_set_new(checks, "mode", json_string("broker"));
 	json_object_set_new(checks, "features", features);
 	json_object_set_new(checks, "services", services);
-	json_object_set_new(checks, "paused", json_boolean(b->policy_ok && b->policy.live.paused));
+	json_object_set_new(checks, "paused", json_boolean((b->policy_ok && b->policy.live.paused) ||
+							    !b->word_ok || b->word.paused));
 	json_object_set_new(checks, "policy_generation",
 			    json_integer(b->policy_ok ? b->policy.live.generation : 0));
 	json_object_set_new(checks, "open_operations",

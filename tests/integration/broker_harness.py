@@ -35,7 +35,9 @@ class System:
 
     def __init__(self, settings=None, features=("local", "runtime"), users=("0",), fakes=("docker", "installer"),
                  start=True):
-        self.state = ScratchState(settings=settings, features=features, users=users)
+        # One request and one denial each, many times over: what wears people down has tests of its own.
+        self.state = ScratchState(settings={"approver.denial_cooldown": "0", "broker.coalesce": "no", **(settings or {})},
+                                  features=features, users=users)
         self.processes = {}
         try:
             for name in fakes:

@@ -161,6 +161,7 @@ END_TEST
 
 START_TEST(test_h50_everything_survives)
 {
+	const struct hb_audit_head head = {7, "ab"};
 	char *text;
 
 	ask(2, 100);
@@ -171,8 +172,8 @@ START_TEST(test_h50_everything_survives)
 	ck_assert_str_eq(decide("222", true, NULL), "ok");
 	reopen();
 	ck_assert_uint_eq(count_ids(HB_A_UNSIGNED, 0), 1);
-	ck_assert_int_eq(hb_ask_signed(d, ID, "{\"first\":1}", &err), 0);
-	ck_assert_int_eq(hb_ask_signed(d, ID, "{\"second\":1}", &err),
+	ck_assert_int_eq(hb_ask_signed(d, ID, "{\"first\":1}", "g1", &head, &err), 0);
+	ck_assert_int_eq(hb_ask_signed(d, ID, "{\"second\":1}", "g2", &head, &err),
 			 0); /* one grant a decision */
 	reopen();
 	text = hb_ask_envelope(d, ID, &err);
