@@ -1,6 +1,6 @@
 /*
- * Changes of live policy within the bounds, and the audit view. Each change is recorded before it is made, raises the
- * generation, and is visible to the very next request.
+ * Changes of live policy within the bounds. Each is recorded before it is made, raises the generation, and is visible to
+ * the very next request.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,9 +9,6 @@
 #include "admin/admin.h"
 #include "common/fields.h"
 #include "common/json.h"
-
-#define AUDIT_LIMIT_MAX 200
-#define AUDIT_LIMIT_DEFAULT 50
 
 /* Pages send the whole list of these three; runtime has a switch of its own. */
 #define PAGE_FEATURES (HB_FEATURE_LOCAL | HB_FEATURE_DOCKER | HB_FEATURE_SSH)
@@ -76,6 +73,17 @@ static int change_users(struct hb_policy *p, const struct hb_bounds *b, void *ar
 	return 0;
 }
 
+static int change_runtime(struct hb_policy *p, const struct hb_bounds *b, void *arg, struct hb_error *err)
+{
+	(void)b;
+	(void)err;
+	if (json_is_true((json_t *)arg))
+		p->features |= HB_FEATURE_RUNTIME;
+	else
+		p->features &= ~HB_FEATURE_RUNTIME;
+	return 0;
+}
+
 static json_t *live_now(void)
 {
 	struct hb_policy_view view = {0};
@@ -88,15 +96,24 @@ static json_t *live_now(void)
 	return live;
 }
 
-/* Intent first (no record, no change), then the change, then what came of it. */
+json_t *admin_changed(struct admin *a, const struct hb_policy *after)
+{
+	admin_history_policy(a->history, after, "admin");
+	admin_events_send(a->events, "policy",
+			  json_pack("{s:I}", "policy_generation", (json_int_t)after->generation));
+	hb_policy_changed(&a->stamp); /* told already */
+	return json_pack("{s:s,s:I}", "status", "ok", "policy_generation", (json_int_t)after->generation);
+}
+
+/* Intent first (no record, no change), then the change, then what came of it. `asked` is what the record shows as new. */
 static void edit(struct admin *a, struct hb_request *req, const char *action, const char *member,
-		 hb_policy_change change, json_t *list)
+		 hb_policy_change change, json_t *asked)
 {
 	struct hb_policy after;
 	struct hb_error err = {0};
 	json_t *before = live_now();
-	json_t *detail = json_pack("{s:O?,s:O}", "old", json_object_get(before, member), "new", list);
-	json_t *live;
+	json_t *detail = json_pack("{s:O?,s:O}", "old", json_object_get(before, member), "new", asked);
+	json_t *live, *answer;
 	int rc;
 
 	json_decref(before);
@@ -105,7 +122,7 @@ static void edit(struct admin *a, struct hb_request *req, const char *action, co
 		hb_reply_error(req, 503, &err);
 		return;
 	}
-	rc = hb_policy_update(hb_peer_uid(HB_PEER_ADMIN), false, change, list, &after, &err);
+	rc = hb_policy_update(hb_peer_uid(HB_PEER_ADMIN), false, change, asked, &after, &err);
 	if (rc < 0) {
 		json_object_set_new(detail, "error", json_string(err.message));
 		hb_audit_append(a->process->audit, action, "refused", detail, NULL);
@@ -117,9 +134,10 @@ static void edit(struct admin *a, struct hb_request *req, const char *action, co
 	hb_audit_append(a->process->audit, action, "ok", detail, NULL);
 	json_decref(detail);
 	live = hb_policy_to_json(&after);
-	hb_reply_json(req, 200, json_pack("{s:s,s:I,s:O}", "status", "ok", "policy_generation",
-					  (json_int_t)after.generation, member, json_object_get(live, member)));
+	answer = admin_changed(a, &after);
+	json_object_set(answer, member, json_object_get(live, member));
 	json_decref(live);
+	hb_reply_json(req, 200, answer);
 }
 
 void admin_put_features(struct hb_request *req, void *ctx)
@@ -144,32 +162,16 @@ void admin_put_users(struct hb_request *req, void *ctx)
 		edit(ctx, req, "users", "users", change_users, list);
 }
 
-/* A bare array, newest first, of {ts, action, status, detail}. */
-void admin_audit(struct hb_request *req, void *ctx)
+void admin_put_runtime(struct hb_request *req, void *ctx)
 {
-	struct admin *a = ctx;
-	const char *text = hb_request_query(req, "limit");
-	char *end = NULL;
-	long limit = text ? strtol(text, &end, 10) : AUDIT_LIMIT_DEFAULT;
+	struct {
+		bool enabled;
+	} in = {0};
+	static const struct hb_field fields[] = {{"enabled", HB_FIELD_BOOL, HB_FIELD_REQUIRED, 0, 0, 0}};
 	struct hb_error err = {0};
-	json_t *records, *out, *r;
-	size_t i;
 
-	if (text && (*end || end == text || limit < 1 || limit > AUDIT_LIMIT_MAX)) {
-		admin_refuse(req, 422, "out_of_range", "limit must be 1 to 200");
-		return;
-	}
-	records = hb_audit_tail(a->process->audit, (int)limit, &err);
-	if (!records) {
-		hb_reply_error(req, 503, &err);
-		return;
-	}
-	out = json_array();
-	json_array_foreach(records, i, r)
-		json_array_append_new(out, json_pack("{s:O,s:O,s:O,s:O?,s:O}", "ts", json_object_get(r, "ts"), "action",
-						     json_object_get(r, "action"), "status", json_object_get(r, "status"),
-						     "detail", json_object_get(r, "detail"), "seq",
-						     json_object_get(r, "seq")));
-	json_decref(records);
-	hb_reply_json(req, 200, out);
+	if (hb_fields_decode(hb_request_json(req), fields, 1, &in, &err) < 0)
+		hb_reply_error(req, 422, &err);
+	else
+		edit(ctx, req, "runtime", "features", change_runtime, in.enabled ? json_true() : json_false());
 }

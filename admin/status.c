@@ -21,11 +21,11 @@ static const enum hb_peer services[] = {HB_PEER_APPROVER, HB_PEER_DOCKER, HB_PEE
 #define SERVICE_COUNT (sizeof services / sizeof services[0])
 
 struct gather {
-	struct admin *admin;
-	struct hb_request *req; /* NULL once the caller has gone */
 	size_t waiting;
 	json_t *services;
 	json_t *runtime;
+	admin_gathered done;
+	void *arg;
 };
 
 struct one {
@@ -82,7 +82,7 @@ static bool can_connect(const char *path)
 	return ok;
 }
 
-static json_t *security(struct admin *a)
+json_t *admin_security(struct admin *a)
 {
 	return json_pack("{s:b,s:b,s:b,s:b}", "signing_key_mounted", can_open(HB_PATH_SIGNING_KEY), "docker_socket_mounted",
 			 can_connect(hb_config_text(a->process->config, "docker.socket")),
@@ -125,21 +125,11 @@ static void add_policy(json_t *answer)
 	hb_policy_view_free(&view);
 }
 
-static void answer(struct gather *g)
+static void one_less(struct gather *g)
 {
-	const json_t *approver = json_object_get(json_object_get(g->services, "approver"), "checks");
-	json_t *profiles = json_object_get(json_object_get(json_object_get(g->services, "ssh"), "checks"), "profiles");
-	json_t *body;
-
-	if (g->req) {
-		body = json_pack("{s:s,s:b,s:b,s:O,s:o}", "version", HB_VERSION, "bot_token_configured",
-				 hb_json_bool(approver, "bot_configured", false), "admin_key_configured", 1, "services",
-				 g->services, "security", security(g->admin));
-		json_object_set_new(body, "ssh_profiles", json_is_array(profiles) ? json_incref(profiles) : json_array());
-		json_object_set(body, "runtime", g->runtime ? g->runtime : json_null());
-		add_policy(body);
-		hb_reply_json(g->req, 200, body);
-	}
+	if (--g->waiting > 0)
+		return;
+	g->done(g->services, g->runtime, g->arg);
 	json_decref(g->services);
 	json_decref(g->runtime);
 	free(g);
@@ -159,8 +149,7 @@ static void service_answered(int status, const json_t *body, const struct hb_err
 		json_object_set(entry, "checks", json_object_get(body, "checks"));
 	json_object_set_new(g->services, hb_peer_dir(one->server), entry);
 	free(one);
-	if (--g->waiting == 0)
-		answer(g);
+	one_less(g);
 }
 
 static void runtime_answered(int status, const json_t *body, const struct hb_error *err, void *arg)
@@ -170,34 +159,71 @@ static void runtime_answered(int status, const json_t *body, const struct hb_err
 	(void)err;
 	if (status == 200)
 		g->runtime = json_incref((json_t *)body);
-	if (--g->waiting == 0)
-		answer(g);
+	one_less(g);
 }
 
-static void caller_gone(void *arg)
+void admin_gather(struct admin *a, admin_gathered done, void *arg)
 {
-	((struct gather *)arg)->req = NULL;
-}
-
-void admin_status(struct hb_request *req, void *ctx)
-{
-	struct admin *a = ctx;
 	struct gather *g = hb_calloc(1, sizeof *g);
+	struct hb_call call = {.method = "GET", .path = "/health", .timeout_ms = HEALTH_TIMEOUT_MS};
 
-	g->admin = a;
-	g->req = req;
 	g->services = json_object();
+	g->done = done;
+	g->arg = arg;
 	g->waiting = SERVICE_COUNT + 1;
-	hb_request_on_close(req, caller_gone, g);
 	for (size_t i = 0; i < SERVICE_COUNT; i++) {
 		struct one *one = hb_calloc(1, sizeof *one);
 		one->gather = g;
 		one->server = services[i];
-		hb_client_start(a->process->client, &(struct hb_call){.server = services[i], .method = "GET",
-								      .path = "/health", .timeout_ms = HEALTH_TIMEOUT_MS,
-								      .on_done = service_answered, .arg = one});
+		call.server = services[i];
+		call.on_done = service_answered;
+		call.arg = one;
+		hb_client_start(a->process->client, &call);
 	}
-	hb_client_start(a->process->client, &(struct hb_call){.server = HB_PEER_INSTALLER, .method = "GET",
-							      .path = "/runtime", .timeout_ms = HEALTH_TIMEOUT_MS,
-							      .on_done = runtime_answered, .arg = g});
+	call.server = HB_PEER_INSTALLER;
+	call.path = "/runtime";
+	call.on_done = runtime_answered;
+	call.arg = g;
+	hb_client_start(a->process->client, &call);
+}
+
+struct asked {
+	struct admin *admin;
+	struct hb_request *req; /* NULL once the caller has gone */
+};
+
+static void gathered(json_t *all, json_t *runtime, void *arg)
+{
+	struct asked *asked = arg;
+	const json_t *approver = json_object_get(json_object_get(all, "approver"), "checks");
+	json_t *profiles = json_object_get(json_object_get(json_object_get(all, "ssh"), "checks"), "profiles");
+	const struct hb_config *config = asked->admin->process->config;
+	json_t *body;
+
+	if (asked->req) {
+		body = json_pack("{s:s,s:b,s:b,s:O,s:o,s:b}", "version", HB_VERSION, "bot_token_configured",
+				 hb_json_bool(approver, "bot_configured", false), "admin_key_configured", 1, "services",
+				 all, "security", admin_security(asked->admin), "widening_needs_grant",
+				 hb_config_bool(config, "admin.widening_needs_grant"));
+		json_object_set_new(body, "ssh_profiles", json_is_array(profiles) ? json_incref(profiles) : json_array());
+		json_object_set(body, "runtime", runtime ? runtime : json_null());
+		add_policy(body);
+		hb_reply_json(asked->req, 200, body);
+	}
+	free(asked);
+}
+
+static void caller_gone(void *arg)
+{
+	((struct asked *)arg)->req = NULL;
+}
+
+void admin_status(struct hb_request *req, void *ctx)
+{
+	struct asked *asked = hb_calloc(1, sizeof *asked);
+
+	asked->admin = ctx;
+	asked->req = req;
+	hb_request_on_close(req, caller_gone, asked);
+	admin_gather(ctx, gathered, asked);
 }

@@ -27,6 +27,7 @@ sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error
 	static const struct hb_sandbox_path paths[] = {
 		{"broker", HB_FS_READ | HB_FS_WRITE},
 		{"public", HB_FS_READ},
+		{"clients", HB_FS_WRITE | HB_FS_OPTIONAL}, /* the control secret goes there */
 		{"policy", HB_FS_READ | HB_FS_OPTIONAL},
 		{HB_PATH_BOUNDS, HB_FS_READ | HB_FS_OPTIONAL},
 	};

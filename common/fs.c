@@ -121,9 +121,11 @@ out:
 }
 
 static int
-check_secret(int fd, const char *path, uid_t owner, size_t max, struct stat *st,
+check_secret(int fd, const char *path, uid_t owner, gid_t writer, size_t max, struct stat *st,
 	     struct hb_error *err)
 {
+	mode_t closed = 077;
+
 	if (fstat(fd, st) != 0)
 		return hb_fail_errno(err, "secret_permissions", "reading %s", path);
 	if (!S_ISREG(st->st_mode) || st->st_nlink != 1)
@@ -134,7 +136,9 @@ check_secret(int fd, const char *path, uid_t owner, size_t max, struct stat *st,
 	if (st->st_uid != 0 && st->st_uid != owner)
 		return hb_fail(err, "secret_permissions", "%s belongs to uid %u; run: chown %u %s",
 			       path, st->st_uid, owner, path);
-	if ((st->st_mode & 077) != 0)
+	if (writer != (gid_t)-1 && st->st_gid == writer)
+		closed = 057;
+	if ((st->st_mode & closed) != 0)
 		return hb_fail(
 			err, "secret_permissions",
 			"%s can be reached by its group or others (mode %04o); run: chmod 600 %s",
@@ -149,6 +153,13 @@ int
 hb_secret_read(int dirfd, const char *path, uid_t owner, size_t max, struct hb_secret *out,
 	       struct hb_error *err)
 {
+	return hb_secret_read_delivered(dirfd, path, owner, (gid_t)-1, max, out, err);
+}
+
+int
+hb_secret_read_delivered(int dirfd, const char *path, uid_t owner, gid_t writer, size_t max,
+			 struct hb_secret *out, struct hb_error *err)
+{
 	struct hb_error e;
 	char *text = NULL;
 	struct stat st;
@@ -160,7 +171,7 @@ hb_secret_read(int dirfd, const char *path, uid_t owner, size_t max, struct hb_s
 		return hb_fail(err, "secret_missing", "%s does not exist", path);
 	if (fd < 0)
 		return hb_fail(err, "secret_permissions", "%s", e.message);
-	if (check_secret(fd, path, owner, max, &st, err) != 0)
+	if (check_secret(fd, path, owner, writer, max, &st, err) != 0)
 		goto out;
 	if (sodium_init() < 0 || (text = sodium_malloc((size_t)st.st_size + 1)) == NULL) {
 		hb_fail(err, "no_memory", "no protected memory for %s", path);

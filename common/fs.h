@@ -31,6 +31,9 @@ struct hb_secret {
 };
 int hb_secret_read(int dirfd, const char *path, uid_t owner, size_t max, struct hb_secret *out,
 		   struct hb_error *err);
+/* The same for one that is delivered: the group `writer` may write it, and still not read it. */
+int hb_secret_read_delivered(int dirfd, const char *path, uid_t owner, gid_t writer, size_t max,
+			     struct hb_secret *out, struct hb_error *err);
 void hb_secret_free(struct hb_secret *s);
 /* Constant time in the length of the expected value. */
 int hb_secret_equal(const struct hb_secret *s, const char *given);

@@ -39,6 +39,7 @@
 #define HB_PATH_BOT_TOKEN "approver/bot-token"
 #define HB_PATH_APPROVER_DB "approver/approver.db"
 #define HB_PATH_ADMIN_KEY "admin/admin-key"
+#define HB_PATH_SCRAPE_KEY "admin/scrape-key" /* reads /metrics and nothing else */
 #define HB_PATH_FETCHER_CREDENTIALS "fetcher/credentials.json"
 #define HB_PATH_SSH_PROFILES "ssh/profiles"
 #define HB_PATH_SSH_INTEGRITY "ssh/integrity-secret"

@@ -30,12 +30,12 @@ const struct hb_edge hb_edges[] = {
 	{HB_PEER_APPROVER, HB_PEER_BROKER, "delivers a signed grant"},
 	{HB_PEER_INSTALLER, HB_PEER_FETCHER, "resolve and fetch images"},
 
-	{HB_PEER_ADMIN, HB_PEER_BROKER, "health"},
+	{HB_PEER_ADMIN, HB_PEER_BROKER, "health, operations; asks for a new control secret"},
 	{HB_PEER_ADMIN, HB_PEER_FETCHER, "health"},
 	{HB_PEER_ADMIN, HB_PEER_INSTALLER, "health"},
 	{HB_PEER_ADMIN, HB_PEER_DOCKER, "health"},
 	{HB_PEER_ADMIN, HB_PEER_SSH, "health"},
-	{HB_PEER_ADMIN, HB_PEER_APPROVER, "health"},
+	{HB_PEER_ADMIN, HB_PEER_APPROVER, "health; hands over a bot token"},
 
 	{HB_PEER_LAUNCHER, HB_PEER_BROKER, "health"},
 	{HB_PEER_LAUNCHER, HB_PEER_FETCHER, "health"},

@@ -151,21 +151,44 @@ on_resume(evutil_socket_t fd, short what, void *arg)
 
 /* ---- listening ---- */
 
-/* A place for the next caller: the connection that has been idle longest gives way. */
+/* The connection that has been idle longest; else, where the server is told to, the one that has
+ * taken longest to send its request (or to take its answer). */
+static struct hb_conn *
+find_dispensable(struct hb_server *s, const struct hb_conn *newest)
+{
+	int64_t now = hb_monotonic_ms();
+	struct hb_conn *conn, *slow = NULL;
+
+	TAILQ_FOREACH(conn, &s->conns, next) {
+		if (conn == newest)
+			continue;
+		if (conn->state == HB_CONN_IDLE)
+			return conn;
+		if (conn->state != HB_CONN_BUSY && s->options.crowded_ms > 0 &&
+		    now - conn->since_ms > s->options.crowded_ms &&
+		    (slow == NULL || conn->since_ms < slow->since_ms))
+			slow = conn;
+	}
+	return slow;
+}
+
+/* A place for the next caller. */
 static void
 make_room(struct hb_server *s, const struct hb_conn *newest)
 {
+	struct timeval soon = {.tv_usec = 100000};
 	struct hb_conn *conn;
 
 	if (s->conn_count < s->conn_max)
 		return;
-	for (conn = TAILQ_FIRST(&s->conns); conn != NULL; conn = TAILQ_NEXT(conn, next)) {
-		if (conn->state == HB_CONN_IDLE && conn != newest) {
-			conn_drop(conn);
-			return;
-		}
+	conn = find_dispensable(s, newest);
+	if (conn != NULL) {
+		conn_drop(conn);
+		return;
 	}
 	accepting(s, false);
+	if (s->options.crowded_ms > 0)
+		event_add(s->retry, &soon);
 }
 
 static void
@@ -190,6 +213,7 @@ on_accept(struct evconnlistener *l, evutil_socket_t fd, struct sockaddr *sa, int
 	conn->tcp = listener->tcp;
 	conn->uid = cred.uid;
 	conn->pid = cred.pid;
+	conn->since_ms = hb_monotonic_ms();
 	conn->roles = listener->tcp ? 0 : hb_peer_roles(cred.uid);
 	conn->bev = bufferevent_socket_new(s->base, fd, BEV_OPT_CLOSE_ON_FREE);
 	conn->timer = evtimer_new(s->base, on_timer, conn);
@@ -225,6 +249,8 @@ on_retry(evutil_socket_t fd, short what, void *arg)
 {
 	struct hb_server *s = arg;
 
+	if (s->conn_count >= s->conn_max && s->options.crowded_ms > 0)
+		make_room(s, NULL);
 	if (s->conn_count < s->conn_max)
 		accepting(s, true);
 }

@@ -30,6 +30,7 @@ enum hb_method { HB_GET = 1, HB_POST = 2, HB_PUT = 4, HB_OPTIONS = 8, HB_DELETE 
 #define HB_ROUTE_TCP 1u     /* also reachable over a TCP listener */
 #define HB_ROUTE_PREFIX 2u  /* path matches what begins with it (path ends in '/') */
 #define HB_ROUTE_NOBODY 4u  /* no JSON body is expected (GET) */
+#define HB_ROUTE_MAYBODY 8u /* no body at all is the same as {} */
 
 typedef void (*hb_handler)(struct hb_request *req, void *ctx);
 
@@ -52,6 +53,9 @@ struct hb_server_options {
 	int max_connections;   /* 0: 512 */
 	int request_seconds;   /* for a whole request from its first byte; 0: 15 */
 	int idle_seconds;      /* between requests; 0: 60 */
+	/* When every place is taken: a connection that has been sending one request for longer than this gives way to
+	 * a new one, oldest first. 0: never, new ones wait. */
+	int crowded_ms;
 };
 
 int hb_server_new(struct event_base *base, const struct hb_server_options *options, struct hb_server **out,
@@ -72,6 +76,8 @@ const char *hb_request_path(const struct hb_request *req);  /* without the query
 const char *hb_request_tail(const struct hb_request *req);  /* after a PREFIX route's path */
 const char *hb_request_query(const struct hb_request *req, const char *name); /* decoded; NULL when absent */
 const char *hb_request_header(const struct hb_request *req, const char *name);
+/* How often a header was sent: what must be there once (Host, a key) is ambiguous when sent twice. */
+size_t hb_request_header_count(const struct hb_request *req, const char *name);
 const json_t *hb_request_json(const struct hb_request *req); /* borrowed; NULL for NOBODY */
 
 /* A header on whatever answer follows. */

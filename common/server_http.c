@@ -74,6 +74,7 @@ on_message_begin(http_parser *parser)
 
 	conn->req = hb_request_new(conn);
 	conn->state = HB_CONN_READING;
+	conn->since_ms = hb_monotonic_ms();
 	conn->header_bytes = 0;
 	conn->value_open = false;
 	conn->headers_done = false;
@@ -144,6 +145,29 @@ method_bit(const char *method)
 	return 0;
 }
 
+/* RFC 9110, 15.5.6: a 405 says what is answered. */
+static void
+allow_add(struct hb_conn *conn)
+{
+	const struct hb_server_options *o = &conn->server->options;
+	static const char *const names[] = {"GET", "POST", "PUT", "OPTIONS", "DELETE"};
+	struct hb_request *req = conn->req;
+	unsigned methods = 0;
+	char text[64] = "";
+
+	for (size_t i = 0; i < o->route_count; i++)
+		if (path_matches(&o->routes[i], req->path) &&
+		    (!req->tcp || (o->routes[i].flags & HB_ROUTE_TCP)))
+			methods |= o->routes[i].method;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!(methods & method_bit(names[i])))
+			continue;
+		strcat(text, *text != '\0' ? ", " : "");
+		strcat(text, names[i]);
+	}
+	hb_reply_header(req, "Allow", text);
+}
+
 /* Find the route, or answer why there is none. An exact path wins over a prefix. */
 static bool
 route_find(struct hb_conn *conn)
@@ -165,6 +189,8 @@ route_find(struct hb_conn *conn)
 	}
 	if (found == NULL) {
 		refused(conn, path_known ? "method" : "route");
+		if (path_known)
+			allow_add(conn);
 		if (path_known)
 			hb_reply_refusal(req, 405, "method_not_allowed",
 					 "%s is not answered on this path", req->method);
@@ -311,7 +337,9 @@ dispatch(struct hb_conn *conn)
 
 	if (req == NULL) /* answered when its headers were judged */
 		return;
-	if (!(req->route->flags & HB_ROUTE_NOBODY)) {
+	if ((req->route->flags & HB_ROUTE_MAYBODY) && conn->body.len == 0) {
+		req->json = json_object();
+	} else if (!(req->route->flags & HB_ROUTE_NOBODY)) {
 		req->json = hb_json_parse(conn->body.len > 0 ? conn->body.data : "", conn->body.len,
 					  &err);
 		if (req->json == NULL) {

@@ -10,6 +10,7 @@
 #include <sys/queue.h>
 
 #include "common/buf.h"
+#include "common/ids.h"
 #include "common/server.h"
 
 /* Limits, each with its reason. */
@@ -83,6 +84,7 @@ struct hb_conn {
 	bool unread;               /* the message was answered before its body was read */
 	bool doomed;               /* to be dropped as soon as the loop comes round */
 	size_t lingered;
+	int64_t since_ms;          /* accepted, or the first byte of this request; for crowded_ms */
 };
 
 struct hb_server_listener {

@@ -120,6 +120,16 @@ hb_request_header(const struct hb_request *req, const char *name)
 	return NULL;
 }
 
+size_t
+hb_request_header_count(const struct hb_request *req, const char *name)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < req->header_count; i++)
+		count += strcasecmp(req->headers[i].name, name) == 0;
+	return count;
+}
+
 static int
 hex_digit(char c)
 {

@@ -334,9 +334,6 @@ children_init(struct supervisor *sup, struct hb_error *err)
 	for (size_t i = 0; i < hb_service_count && sup->count < SERVICES_MAX; i++) {
 		struct child *c = &sup->children[sup->count];
 
-		if (hb_services[i].peer == HB_PEER_ADMIN &&
-		    !hb_config_bool(sup->options->config, "admin.enabled"))
-			continue;
 		c->sup = sup;
 		c->service = &hb_services[i];
 		c->ready_fd = -1;

@@ -477,8 +477,8 @@ static int read_or_begin(uid_t owner, bool create, const struct hb_bounds *bound
 	return 0;
 }
 
-int hb_policy_update(uid_t owner, bool create, hb_policy_change change, void *arg,
-		     struct hb_policy *after, struct hb_error *err)
+static int update(uid_t owner, bool create, bool raise, hb_policy_change change, void *arg,
+		  struct hb_policy *after, struct hb_error *err)
 {
 	struct hb_bounds *bounds = NULL;
 	struct hb_policy p, before;
@@ -495,12 +495,12 @@ int hb_policy_update(uid_t owner, bool create, hb_policy_change change, void *ar
 	if (read_or_begin(owner, create, bounds, &p, &fresh, err) < 0)
 		goto out;
 	before = p;
-	if (change(&p, bounds, arg, err) < 0)
+	if (change && change(&p, bounds, arg, err) < 0)
 		goto out;
 	p.generation = before.generation;
 	if (check_again(&p, bounds, err) < 0)
 		goto out;
-	rc = fresh || !same_policy(&before, &p);
+	rc = fresh || raise || !same_policy(&before, &p);
 	if (rc == 1) {
 		if (!fresh)
 			p.generation++;
@@ -517,4 +517,15 @@ out:
 	hb_close(&lock);
 	hb_bounds_free(bounds);
 	return rc;
+}
+
+int hb_policy_update(uid_t owner, bool create, hb_policy_change change, void *arg,
+		     struct hb_policy *after, struct hb_error *err)
+{
+	return update(owner, create, false, change, arg, after, err);
+}
+
+int hb_policy_raise(uid_t owner, struct hb_policy *after, struct hb_error *err)
+{
+	return update(owner, false, true, NULL, NULL, after, err) < 0 ? -1 : 0;
 }

@@ -73,6 +73,9 @@ int hb_policy_update(uid_t owner, bool create, hb_policy_change change, void *ar
 /* Whoever asked for it may not be one of those who approve it: the live policy says so, or the bounds. */
 bool hb_policy_no_self(const struct hb_policy_view *v, const char *feature);
 
+/* The same generation step without a change: what a new bot token or control secret ends. */
+int hb_policy_raise(uid_t owner, struct hb_policy *after, struct hb_error *err);
+
 json_t *hb_policy_to_json(const struct hb_policy *p);
 
 /* Watch for changes cheaply: true when mtime/inode/size of policy or bounds differ from last time.

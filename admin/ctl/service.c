@@ -164,8 +164,6 @@ json_t *ctl_health(struct ctl *c, bool *all_ok)
 	for (size_t i = 0; i < sizeof servers / sizeof servers[0]; i++) {
 		struct hb_error err = {0};
 		json_t *h, *entry;
-		if (servers[i] == HB_PEER_ADMIN && !hb_config_bool(c->config, "admin.enabled"))
-			continue;
 		h = ctl_call(c, servers[i], "GET", "/health", NULL, &err);
 		entry = json_pack("{s:b,s:s}", "reachable", h != NULL, "status",
 				  h ? hb_json_text(h, "status", "?") : "unreachable");
