@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "broker/installer/unpack_flush.h"
 #include "broker/installer/unpack_layer.h"
 #include "broker/installer/unpack_msg.h"
 #include "common/fs.h"
@@ -36,6 +37,7 @@ struct worker {
 	const struct hb_unpack_limits *limits;
 	struct hb_tree *tree;
 	struct hb_unpack_totals totals;
+	struct hb_flusher *flusher;
 };
 
 static const struct hb_sandbox_path paths[] = {
@@ -141,6 +143,8 @@ static int do_layer(struct worker *w, struct hb_unpack_request *q, struct hb_err
 
 static int do_finish(struct worker *w, struct hb_tree_info *info, struct hb_error *err)
 {
+	hb_flusher_stop(w->flusher);
+	w->flusher = NULL;
 	info->setuid_stripped = w->totals.setuid_stripped;
 	info->xattrs_dropped = w->totals.xattrs_dropped;
 	info->devices_skipped = w->totals.devices_skipped;
@@ -208,6 +212,7 @@ void hb_unpack_worker(int sock, int staging_fd, uid_t uid, gid_t gid,
 		reply_failed(&err);
 		_exit(1);
 	}
+	w.flusher = hb_flusher_start(STAGING_FD);
 	if (reply(&ready) == 0)
 		serve(&w);
 	_exit(0);
