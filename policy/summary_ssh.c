@@ -16,7 +16,8 @@ static void draw_profile(struct hb_page *p, const json_t *profile)
 					    "credential_revision",
 					    "known_hosts_sha256"};
 	static const char *const credential[] = {"identity_fingerprint", "identity_sha256",
-						 "credential_tag", "ca_fingerprint"};
+						 "credential_tag"};
+	const char *ca = hb_json_text(profile, "ca_fingerprint", NULL);
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		hb_draw_sealed(p, texts[i], hb_json_text(profile, texts[i], NULL));
@@ -25,13 +26,15 @@ static void draw_profile(struct hb_page *p, const json_t *profile)
 		else if (i == 0)
 			hb_draw_sealed(p, "port", NULL);
 	}
-	/* A key has the first two, a password the third; the last is a certificate authority's. */
+	/* One kind of credential has the first two, the other the last. */
 	for (size_t i = 0; i < sizeof(credential) / sizeof(credential[0]); i++) {
 		const char *text = hb_json_text(profile, credential[i], NULL);
 
 		if (text || !profile)
 			hb_draw_sealed(p, credential[i], text);
 	}
+	if (ca) /* few profiles have a certificate authority */
+		hb_draw_sealed(p, "ca_fingerprint", ca);
 }
 
 static void draw_consequences(struct hb_page *p, const json_t *request)

@@ -34,6 +34,12 @@ const struct ctl_command ctl_commands[] = {
 	{"docker logs", "[--tail N] CONTAINER", "what a container has printed", ctl_cmd_docker_logs},
 	{"docker inspect", "CONTAINER", "settings of a container, without secrets", ctl_cmd_docker_inspect},
 	{"sandbox run", "[OPTIONS] -- CMD...", "a command in the sandbox, in /workspace", ctl_cmd_sandbox_run},
+	{"ssh run", "[OPTIONS] PROFILE -- CMD...", "a command on a host that has a profile", ctl_cmd_ssh_run},
+	{"ssh profile list", "", "profiles, and what is wrong with those that can't be used", ctl_cmd_ssh_profile_list},
+	{"ssh profile add", "[OPTIONS] NAME", "make a profile; a person verifies the host's key", ctl_cmd_ssh_profile_add},
+	{"ssh profile verify", "NAME", "does the host still show the pinned key", ctl_cmd_ssh_profile_verify},
+	{"ssh profile set-password", "NAME", "ask for a new password in the terminal", ctl_cmd_ssh_profile_set_password},
+	{"ssh profile remove", "[--yes] NAME", "remove a profile with its credential", ctl_cmd_ssh_profile_remove},
 	{"runtime backup", "[OPTIONS]", "stop it, copy its data, start it, verify the copy", ctl_cmd_runtime_backup},
 	{"runtime restore", "[OPTIONS] FILE", "put the data of a backup in the place of the present one",
 	 ctl_cmd_runtime_restore},
@@ -53,7 +59,19 @@ const struct ctl_command ctl_commands[] = {
 	{"policy set", "[OPTIONS]", "change live policy (raises the generation)", ctl_cmd_policy_set},
 	{"grant verify", "--key FILE FILE", "check a grant offline", ctl_cmd_grant_verify},
 	{"audit show", "[--process NAME] [--limit N]", "latest audit records", ctl_cmd_audit_show},
-	{"audit verify", "", "check every audit chain", ctl_cmd_audit_verify},
+	{"audit verify", "[--witness TEXT]", "check every audit chain, also against what a phone kept", ctl_cmd_audit_verify},
+	{"audit acknowledge", "--process NAME --reason TEXT", "set a damaged chain aside and begin a new one",
+	 ctl_cmd_audit_acknowledge},
+	{"audit checkpoint", "[--accept]", "have the approver sign the heads of all chains", ctl_cmd_audit_checkpoint},
+	{"receipt export", "[--out FILE] ID", "one file about a decided operation", ctl_cmd_receipt_export},
+	{"receipt show", "ID|FILE", "print it", ctl_cmd_receipt_show},
+	{"receipt verify", "[--key FILE] ID|FILE", "check signatures, digests and chain", ctl_cmd_receipt_verify},
+	{"keys init", "", "make the approver's signing key", ctl_cmd_keys_init},
+	{"keys rotate", "--honour|--revoke", "make a new one", ctl_cmd_keys_rotate},
+	{"keys show", "", "which keys count", ctl_cmd_keys_show},
+	{"pause", "", "refuse everything, at once, until resumed", ctl_cmd_pause},
+	{"resume", "[--yes]", "end a pause", ctl_cmd_resume},
+	{"revoke", "ID|all", "take approvals back that have not run", ctl_cmd_revoke},
 };
 const size_t ctl_command_count = sizeof ctl_commands / sizeof ctl_commands[0];
 
@@ -74,23 +92,27 @@ static void usage(FILE *out)
 		"`hermesctl COMMAND --help` explains one command.\n");
 }
 
-/* The longest command whose words begin argv; *words says how many there are. */
+/* How many words of argv are the whole of `name`; 0: they are not. */
+static int matches(const char *name, int argc, char **argv)
+{
+	int words = 0;
+
+	for (const char *at = name; *at; words++) {
+		size_t len = strcspn(at, " ");
+
+		if (words >= argc || strlen(argv[words]) != len || strncmp(argv[words], at, len) != 0)
+			return 0;
+		at += len + (at[len] == ' ');
+	}
+	return words;
+}
+
+/* The command whose words begin argv; *words says how many there are. */
 static const struct ctl_command *find(int argc, char **argv, int *words)
 {
-	for (size_t i = 0; i < ctl_command_count; i++) {
-		const char *space = strchr(ctl_commands[i].name, ' ');
-		size_t first = space ? (size_t)(space - ctl_commands[i].name) : strlen(ctl_commands[i].name);
-		if (strlen(argv[0]) != first || strncmp(argv[0], ctl_commands[i].name, first) != 0)
-			continue;
-		if (!space) {
-			*words = 1;
+	for (size_t i = 0; i < ctl_command_count; i++)
+		if ((*words = matches(ctl_commands[i].name, argc, argv)) > 0)
 			return &ctl_commands[i];
-		}
-		if (argc > 1 && strcmp(argv[1], space + 1) == 0) {
-			*words = 2;
-			return &ctl_commands[i];
-		}
-	}
 	return NULL;
 }
 

@@ -1,8 +1,10 @@
 /*
- * The command line of ssh: every option is given, so that no file and no default of this host decides anything.
+ * The command line of ssh: every option is given, so that no file and no default of this host
+ * decides anything.
  *
- * Destination and command stand behind "--", which also ends ssh's habit of looking for options behind the destination.
- * User and port are options of their own, so that the destination is a host and nothing else.
+ * Destination and command stand behind "--", which also ends ssh's habit of looking for options
+ * behind the destination. User and port are options of their own, so that the destination is a host
+ * and nothing else.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +67,8 @@ static const char *const with_key[] = {
 	"KbdInteractiveAuthentication=no",
 };
 
-/* keyboard-interactive too: it is how many servers ask for a password. hermes-askpass answers nothing else. */
+/* keyboard-interactive too: it is how many servers ask for a password. hermes-askpass answers
+ * nothing else. */
 static const char *const with_password[] = {
 	"BatchMode=no",
 	"PreferredAuthentications=password,keyboard-interactive",
@@ -102,13 +105,16 @@ static int check(const struct hb_run_order *o, struct hb_error *err)
 {
 	bool auth = strcmp(o->auth, "publickey") == 0 || strcmp(o->auth, "password") == 0;
 
-	if (!hb_host_name(o->host) || !hb_ssh_user_name(o->user) || o->port < 1 || o->port > 65535 || !auth ||
-	    !hb_ssh_key_algorithms(o->key_type) || o->connect_timeout < 1 || o->command[0] == '\0')
-		return hb_fail(err, "order_invalid", "host, port, user, auth or key type of a run is not allowed");
+	if (!hb_host_name(o->host) || !hb_ssh_user_name(o->user) || o->port < 1 ||
+	    o->port > 65535 || !auth || !hb_ssh_key_algorithms(o->key_type) ||
+	    o->connect_timeout < 1 || o->command[0] == '\0')
+		return hb_fail(err, "order_invalid",
+			       "host, port, user, auth or key type of a run is not allowed");
 	return 0;
 }
 
-char **hb_run_arguments(const struct hb_run_order *o, pid_t pid, const int fds[HB_RUN_FDS], struct hb_error *err)
+char **hb_run_arguments(const struct hb_run_order *o, pid_t pid, const int fds[HB_RUN_FDS],
+			struct hb_error *err)
 {
 	bool password = strcmp(o->auth, "password") == 0;
 	const char *const *more = password ? with_password : with_key;
@@ -119,22 +125,27 @@ char **hb_run_arguments(const struct hb_run_order *o, pid_t pid, const int fds[H
 		return NULL;
 	l.argv = hb_calloc(ARGUMENTS_MAX, sizeof(*l.argv));
 	/* No configuration file, no terminal, no agent, no X11, standard input from nowhere. */
-	for (const char *const *p = (const char *const[]){"ssh", "-F", "none", "-T", "-a", "-x", "-n", NULL}; *p; p++)
+	for (const char *const *p =
+		     (const char *const[]){"ssh", "-F", "none", "-T", "-a", "-x", "-n", NULL};
+	     *p; p++)
 		add(&l, *p);
 	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
 		option(&l, always[i]);
 	for (size_t i = 0; i < 5; i++)
 		option(&l, more[i]);
 	option_take(&l, hb_asprintf("HostKeyAlgorithms=%s", hb_ssh_key_algorithms(o->key_type)));
-	option_take(&l, hb_asprintf("UserKnownHostsFile=/proc/%d/fd/%d", pid, fds[HB_RUN_KNOWN_HOSTS]));
+	option_take(&l,
+		    hb_asprintf("UserKnownHostsFile=/proc/%d/fd/%d", pid, fds[HB_RUN_KNOWN_HOSTS]));
 	option_take(&l, hb_asprintf("ConnectTimeout=%lld", o->connect_timeout));
 	if (!password)
-		option_take(&l, hb_asprintf("IdentityFile=/proc/%d/fd/%d", pid, fds[HB_RUN_CREDENTIAL]));
+		option_take(&l, hb_asprintf("IdentityFile=/proc/%d/fd/%d", pid,
+					    fds[HB_RUN_CREDENTIAL]));
 	else
 		option(&l, "IdentityFile=none");
 	/* Tried first; a host that trusts the bare key all the same gets the same command. */
 	if (o->certificate)
-		option_take(&l, hb_asprintf("CertificateFile=/proc/%d/fd/%d", pid, fds[HB_RUN_CERTIFICATE]));
+		option_take(&l, hb_asprintf("CertificateFile=/proc/%d/fd/%d", pid,
+					    fds[HB_RUN_CERTIFICATE]));
 	add(&l, "-E");
 	l.argv[l.n++] = hb_asprintf("/proc/%d/fd/%d", pid, fds[HB_RUN_LOG]);
 	add(&l, "-l");

@@ -1,9 +1,9 @@
 /*
  * hermes-askpass: tells ssh the password of one profile.
  *
- * ssh starts it with its question as the argument. The password is standard input, inherited from whoever started ssh:
- * there is no path and no variable that leads to it. Questions that are not for a password (a one-time code, a host
- * key) are not answered.
+ * ssh starts it with its question as the argument. The password is standard input, inherited from
+ * whoever started ssh: there is no path and no variable that leads to it. Questions that are not
+ * for a password (a one-time code, a host key) are not answered.
  */
 #include <stdio.h>
 #include <string.h>

@@ -11,8 +11,9 @@
 #include "common/ids.h"
 
 #define CERT_TYPE "ssh-ed25519-cert-v01@openssh.com"
-#define SKEW_SECONDS 300   /* a far clock that is behind */
-#define MARGIN_SECONDS 120 /* connecting, and a far clock that is ahead; the command itself isn't ended by it */
+#define SKEW_SECONDS 300 /* a far clock that is behind */
+#define MARGIN_SECONDS \
+	120 /* connecting, and a far clock that is ahead; the command itself isn't ended by it */
 #define USER_CERTIFICATE 1
 
 static void add_number(struct hb_buf *b, uint64_t value, int bytes)
@@ -55,8 +56,9 @@ static void add_options(struct hb_buf *b, const char *command)
 	hb_buf_free(&options);
 }
 
-static void add_body(struct hb_buf *b, const struct hb_loaded *l, const char *command, int seconds, const char *id,
-		     const unsigned char subject[32], const unsigned char authority[32])
+static void add_body(struct hb_buf *b, const struct hb_loaded *l, const char *command, int seconds,
+		     const char *id, const unsigned char subject[32],
+		     const unsigned char authority[32])
 {
 	struct hb_buf principals = HB_BUF_INIT;
 	unsigned char nonce[32], serial[8];
@@ -88,7 +90,8 @@ static int armour(const struct hb_buf *cert, const char *id, struct hb_error *er
 	char *text = hb_calloc(1, size);
 	int fd;
 
-	sodium_bin2base64(text, size, (const unsigned char *)cert->data, cert->len, sodium_base64_VARIANT_ORIGINAL);
+	sodium_bin2base64(text, size, (const unsigned char *)cert->data, cert->len,
+			  sodium_base64_VARIANT_ORIGINAL);
 	hb_buf_printf(&line, CERT_TYPE " %s %s\n", text, id);
 	fd = hb_memory_file("certificate", line.data, line.len, 0600, err);
 	free(text);
@@ -96,18 +99,22 @@ static int armour(const struct hb_buf *cert, const char *id, struct hb_error *er
 	return fd;
 }
 
-int hb_certificate_file(const struct hb_loaded *l, const char *command, int seconds, const char *operation_id,
-			struct hb_error *err)
+int hb_certificate_file(const struct hb_loaded *l, const char *command, int seconds,
+			const char *operation_id, struct hb_error *err)
 {
-	unsigned char subject[32], authority[32], ignored[64], signature[64], *sk = sodium_malloc(64);
+	unsigned char subject[32], authority[32], ignored[64], signature[64],
+		*sk = sodium_malloc(64);
 	struct hb_buf cert = HB_BUF_INIT, signed_by = HB_BUF_INIT;
 	char id[80] = "hermes-broker ";
 	int fd = -1;
 
 	memccpy(id + strlen(id), operation_id, 0, 64);
-	if (!sk || hb_ssh_ed25519(l->credential.text, l->credential.len, subject, ignored, err) < 0 ||
+	if (!sk ||
+	    hb_ssh_ed25519(l->credential.text, l->credential.len, subject, ignored, err) < 0 ||
 	    hb_ssh_ed25519(l->ca.text, l->ca.len, authority, sk, err) < 0) {
-		hb_fail(err, "ca_unusable", "profile %s: certificates are made with ed25519 keys only, both `identity` and `ca`",
+		hb_fail(err, "ca_unusable",
+			"profile %s: certificates are made with ed25519 keys only, both `identity` "
+			"and `ca`",
 			l->name);
 		goto out;
 	}

@@ -12,10 +12,12 @@ static const struct {
 } reasons[] = {
 	{HOLDS, "REMOTE HOST IDENTIFICATION HAS CHANGED", "host_key_changed"},
 	{HOLDS, "no matching host key type found", "pin_missing"},
-	{HOLDS, "host key is known for", "pin_missing"}, /* "No ED25519 host key is known for pinned and you ..." */
+	{HOLDS, "host key is known for",
+	 "pin_missing"}, /* "No ED25519 host key is known for pinned and you ..." */
 	{HOLDS, "is not known by any other names", "pin_missing"},
 	{HOLDS, "Host key verification failed", "host_key_changed"},
-	{HOLDS, "incorrect signature", "host_key_changed"}, /* it shows the pinned key and can't sign with it */
+	{HOLDS, "incorrect signature",
+	 "host_key_changed"}, /* it shows the pinned key and can't sign with it */
 	{HOLDS, "Permission denied (", "auth_failed"},
 	{HOLDS, "Too many authentication failures", "auth_failed"},
 	{HOLDS, "No more authentication methods", "auth_failed"},
@@ -52,18 +54,18 @@ static bool is_frame(const char *line)
 
 static void read_debug(struct hb_ssh_log *log, const char *line)
 {
+	/* Fixed beginnings only: the command itself stands, escaped, in one of these lines. */
 	log->connected = log->connected || begins(line, "debug1: Connection established.");
 	log->sent = log->sent || begins(line, "debug1: Sending command:");
-	log->exit_seen = log->exit_seen || strstr(line, "rtype exit-status ") != NULL;
-	log->signal_seen = log->signal_seen || strstr(line, "rtype exit-signal ") != NULL;
+	if (!begins(line, "debug1: client_input_channel_req:"))
+		return;
+	log->exit_seen = log->exit_seen || strstr(line, " rtype exit-status ") != NULL;
+	log->signal_seen = log->signal_seen || strstr(line, " rtype exit-signal ") != NULL;
 }
 
 static void read_line(struct hb_ssh_log *log, const char *line)
 {
 	if (begins(line, "debug")) {
-		/* The command stands in one of these lines, escaped: only fixed places of others are looked at. */
-		if (log->sent && begins(line, "debug1: Sending"))
-			return;
 		read_debug(log, line);
 		return;
 	}
@@ -72,7 +74,8 @@ static void read_line(struct hb_ssh_log *log, const char *line)
 		return;
 	}
 	for (size_t i = 0; !log->verdict[0] && i < sizeof(reasons) / sizeof(reasons[0]); i++) {
-		if (reasons[i].where == BEGINS ? !begins(line, reasons[i].text) : !strstr(line, reasons[i].text))
+		if (reasons[i].where == BEGINS ? !begins(line, reasons[i].text)
+					       : !strstr(line, reasons[i].text))
 			continue;
 		copy(log->verdict, sizeof(log->verdict), reasons[i].code);
 		copy(log->detail, sizeof(log->detail), line);
@@ -109,34 +112,54 @@ const char *hb_ssh_log_far_side(const struct hb_ssh_log *log)
 static int refused(const struct hb_ssh_log *log, const char *key_type, struct hb_error *err)
 {
 	if (strcmp(log->verdict, "host_key_changed") == 0)
-		return hb_fail(err, "host_key_changed", "THE HOST SHOWS ANOTHER %s KEY THAN THE PINNED ONE: it was replaced, or "
-			       "somebody stands in between. Nothing was sent. Find out which before you run `hermesctl ssh profile "
-			       "verify`", key_type);
+		return hb_fail(
+			err, "host_key_changed",
+			"THE HOST SHOWS ANOTHER %s KEY THAN THE PINNED ONE: it was replaced, or "
+			"somebody stands in between. Nothing was sent. Find out which before you "
+			"run `hermesctl ssh profile verify`",
+			key_type);
 	if (strcmp(log->verdict, "pin_missing") == 0)
-		return hb_fail(err, "pin_missing", "the host does not offer the pinned type of key (%s); nothing was sent. ssh says: "
-			       "%s. Pin a key of a type that it offers: hermesctl ssh profile verify", key_type, log->detail);
+		return hb_fail(
+			err, "pin_missing",
+			"the host does not offer the pinned type of key (%s); nothing was sent. "
+			"ssh says: "
+			"%s. Pin a key of a type that it offers: hermesctl ssh profile verify",
+			key_type, log->detail);
 	if (strcmp(log->verdict, "auth_failed") == 0)
-		return hb_fail(err, "auth_failed", "the host did not accept the credential; nothing was started. ssh says: %s",
-			       log->detail);
+		return hb_fail(
+			err, "auth_failed",
+			"the host did not accept the credential; nothing was started. ssh says: %s",
+			log->detail);
 	if (strcmp(log->verdict, "unreachable") == 0)
-		return hb_fail(err, "unreachable", "the host can't be reached; nothing was started. ssh says: %s", log->detail);
+		return hb_fail(err, "unreachable",
+			       "the host can't be reached; nothing was started. ssh says: %s",
+			       log->detail);
 	if (!log->authenticated && log->verdict[0] == '\0' && log->connected)
-		return hb_fail(err, "unreachable", "the host ended the connection before the login; nothing was started. ssh says: "
-			       "%s", log->last[0] ? log->last : "nothing");
-	return hb_fail(err, "ssh_failed", "ssh failed before the command was sent; nothing was started. It says: %s",
-		       log->verdict[0] ? log->detail : log->last[0] ? log->last : "nothing");
+		return hb_fail(err, "unreachable",
+			       "the host ended the connection before the login; nothing was "
+			       "started. ssh says: %s",
+			       log->last[0] ? log->last : "nothing");
+	return hb_fail(err, "ssh_failed",
+		       "ssh failed before the command was sent; nothing was started. It says: %s",
+		       log->verdict[0] ? log->detail
+		       : log->last[0]  ? log->last
+				       : "nothing");
 }
 
-int hb_ssh_log_end(const struct hb_ssh_log *log, int status, const char *key_type, int *returncode, struct hb_error *err)
+int hb_ssh_log_end(const struct hb_ssh_log *log, int status, const char *key_type, int *returncode,
+		   struct hb_error *err)
 {
 	if (log->exit_seen && status >= 0) {
 		*returncode = status;
 		return 0;
 	}
 	if (log->signal_seen)
-		return hb_fail(err, "remote_signal", "the command was ended by a signal on the far side");
+		return hb_fail(err, "remote_signal",
+			       "the command was ended by a signal on the far side");
 	if (!log->sent)
 		return refused(log, key_type, err);
-	return hb_fail(err, "connection_lost", "the connection broke after the command was sent; it may still be running on the far "
-		       "side, or may have ended. ssh says: %s", log->last[0] ? log->last : "nothing");
+	return hb_fail(err, "connection_lost",
+		       "the connection broke after the command was sent; it may still be running "
+		       "on the far side, or may have ended. ssh says: %s",
+		       log->last[0] ? log->last : "nothing");
 }

@@ -19,25 +19,34 @@ static const struct hb_field fields[] = {
 	{"port", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct hb_run_order, port), 1, 65535},
 	{"user", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct hb_run_order, user), 1, 64},
 	{"auth", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct hb_run_order, auth), 1, 11},
-	{"key_type", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct hb_run_order, key_type), 1, 31},
-	{"connect_timeout", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct hb_run_order, connect_timeout), 1, 900},
-	{"certificate", HB_FIELD_BOOL, HB_FIELD_REQUIRED, offsetof(struct hb_run_order, certificate), 0, 0},
-	{"command", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct hb_run_order, command), 1, 100000},
+	{"key_type", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct hb_run_order, key_type), 1,
+	 31},
+	{"connect_timeout", HB_FIELD_INT, HB_FIELD_REQUIRED,
+	 offsetof(struct hb_run_order, connect_timeout), 1, 900},
+	{"certificate", HB_FIELD_BOOL, HB_FIELD_REQUIRED,
+	 offsetof(struct hb_run_order, certificate), 0, 0},
+	{"command", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct hb_run_order, command), 1,
+	 100000},
 };
 
-int hb_run_send(int starter, const struct hb_run_order *o, const int fds[HB_RUN_FDS], struct hb_error *err)
+int hb_run_send(int starter, const struct hb_run_order *o, const int fds[HB_RUN_FDS],
+		struct hb_error *err)
 {
 	size_t count = o->certificate ? HB_RUN_FDS : HB_RUN_CERTIFICATE;
 	union {
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(sizeof(int) * HB_RUN_FDS)];
 	} control = {0};
-	json_t *body = json_pack("{s:s, s:I, s:s, s:s, s:s, s:I, s:b, s:s}", "host", o->host, "port", (json_int_t)o->port,
-				 "user", o->user, "auth", o->auth, "key_type", o->key_type, "connect_timeout",
-				 (json_int_t)o->connect_timeout, "certificate", o->certificate, "command", o->command);
+	json_t *body = json_pack("{s:s, s:I, s:s, s:s, s:s, s:I, s:b, s:s}", "host", o->host,
+				 "port", (json_int_t)o->port, "user", o->user, "auth", o->auth,
+				 "key_type", o->key_type, "connect_timeout",
+				 (json_int_t)o->connect_timeout, "certificate", o->certificate,
+				 "command", o->command);
 	char *text = json_dumps(body, JSON_COMPACT);
 	struct iovec part = {text, text ? strlen(text) : 0};
-	struct msghdr packet = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
+	struct msghdr packet = {.msg_iov = &part,
+				.msg_iovlen = 1,
+				.msg_control = control.bytes,
 				.msg_controllen = CMSG_SPACE(sizeof(int) * count)};
 	struct cmsghdr *head = CMSG_FIRSTHDR(&packet);
 	ssize_t n;
@@ -55,7 +64,9 @@ int hb_run_send(int starter, const struct hb_run_order *o, const int fds[HB_RUN_
 		n = sendmsg(starter, &packet, MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
 	free(text);
-	return n < 0 ? hb_fail_errno(err, "starter_gone", "the process that starts ssh can't be asked") : 0;
+	return n < 0 ? hb_fail_errno(err, "starter_gone",
+				     "the process that starts ssh can't be asked")
+		     : 0;
 }
 
 /* Descriptors of one packet into fds; how many there were. */
@@ -81,7 +92,8 @@ static size_t take_fds(struct msghdr *packet, int fds[HB_RUN_FDS])
 	return count;
 }
 
-int hb_run_receive(int fd, json_t **body, struct hb_run_order *order, int fds[HB_RUN_FDS], struct hb_error *err)
+int hb_run_receive(int fd, json_t **body, struct hb_run_order *order, int fds[HB_RUN_FDS],
+		   struct hb_error *err)
 {
 	static char text[HB_RUN_PACKET_MAX];
 	union {
@@ -89,7 +101,9 @@ int hb_run_receive(int fd, json_t **body, struct hb_run_order *order, int fds[HB
 		char bytes[CMSG_SPACE(sizeof(int) * HB_RUN_FDS)];
 	} control;
 	struct iovec part = {text, sizeof(text)};
-	struct msghdr packet = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
+	struct msghdr packet = {.msg_iov = &part,
+				.msg_iovlen = 1,
+				.msg_control = control.bytes,
 				.msg_controllen = sizeof(control)};
 	ssize_t n;
 	size_t count;
@@ -113,10 +127,12 @@ int hb_run_receive(int fd, json_t **body, struct hb_run_order *order, int fds[HB
 	return hb_fail(err, "order_invalid", "a packet that is no order to run ssh was refused");
 }
 
-int hb_memory_file(const char *name, const void *data, size_t len, mode_t mode, struct hb_error *err)
+int hb_memory_file(const char *name, const void *data, size_t len, mode_t mode,
+		   struct hb_error *err)
 {
 	const int seals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
-	const unsigned exec = mode & 0100 ? 0x0010u : 0x0008u; /* MFD_EXEC, MFD_NOEXEC_SEAL of Linux 6.3 */
+	const unsigned exec = mode & 0100 ? 0x0010u
+					  : 0x0008u; /* MFD_EXEC, MFD_NOEXEC_SEAL of Linux 6.3 */
 	const char *from = data;
 	size_t done = 0;
 	ssize_t n = 0;
@@ -128,7 +144,8 @@ int hb_memory_file(const char *name, const void *data, size_t len, mode_t mode, 
 		return hb_fail_errno(err, "no_memory", "a memory file can't be made");
 	while (done < len && ((n = write(fd, from + done, len - done)) >= 0 || errno == EINTR))
 		done += n > 0 ? (size_t)n : 0;
-	if (done == len && fchmod(fd, mode) == 0 && lseek(fd, 0, SEEK_SET) == 0 && fcntl(fd, F_ADD_SEALS, seals) == 0)
+	if (done == len && fchmod(fd, mode) == 0 && lseek(fd, 0, SEEK_SET) == 0 &&
+	    fcntl(fd, F_ADD_SEALS, seals) == 0)
 		return fd;
 	hb_fail_errno(err, "no_memory", "a memory file can't be written");
 	hb_close(&fd);

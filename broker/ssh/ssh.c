@@ -1,6 +1,6 @@
 /*
- * The program: what is opened, what is left to it, what it answers. Operations themselves are policy/executor.h's
- * business up to the worker (work.c).
+ * The program: what is opened, what is left to it, what it answers. Operations themselves are
+ * policy/executor.h's business up to the worker (work.c).
  */
 #include "broker/ssh/ssh.h"
 
@@ -41,12 +41,13 @@ static void health(struct hb_request *req, void *ctx)
 	json_object_set_new(checks, "deployed", json_true());
 	json_object_set_new(checks, "operations", hb_executor_counts(s->executor));
 	json_object_set_new(checks, "starter", json_pack("{s:i}", "pid", (int)s->starter_pid));
-	json_object_set_new(checks, "profile_count", json_integer((json_int_t)json_array_size(usable)));
+	json_object_set_new(checks, "profile_count",
+			    json_integer((json_int_t)json_array_size(usable)));
 	json_object_set_new(checks, "profiles", json_array());
-	json_array_foreach (usable, i, item)
+	json_array_foreach(usable, i, item)
 		json_array_append_new(json_object_get(checks, "profiles"),
-				      json_pack("{s:O, s:O}", "name", json_object_get(item, "name"), "auth",
-						json_object_get(item, "auth")));
+				      json_pack("{s:O, s:O}", "name", json_object_get(item, "name"),
+						"auth", json_object_get(item, "auth")));
 	json_object_set_new(checks, "profiles_broken", broken ? broken : json_array());
 	json_decref(usable);
 	hb_reply_json(req, 200, answer);
@@ -61,7 +62,9 @@ static void profiles(struct hb_request *req, void *ctx)
 		hb_reply_error(req, 200, &err);
 		return;
 	}
-	hb_reply_json(req, 200, json_pack("{s:s, s:o, s:o}", "status", "ok", "profiles", usable, "broken", broken));
+	hb_reply_json(
+		req, 200,
+		json_pack("{s:s, s:o, s:o}", "status", "ok", "profiles", usable, "broken", broken));
 }
 
 static json_t *seal_request(const json_t *body, struct hb_error *err)
@@ -71,8 +74,10 @@ static json_t *seal_request(const json_t *body, struct hb_error *err)
 		json_t *request;
 	} in = {0};
 	static const struct hb_field fields[] = {
-		{"feature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct seal, feature), 1, 15},
-		{"request", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct seal, request), 0, 0},
+		{"feature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct seal, feature), 1,
+		 15},
+		{"request", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct seal, request), 0,
+		 0},
 	};
 	struct hb_buf quoted = HB_BUF_INIT;
 	struct hb_loaded l;
@@ -87,7 +92,8 @@ static json_t *seal_request(const json_t *body, struct hb_error *err)
 	sealed = hb_operation_validate("ssh", in.request, err);
 	if (!sealed)
 		return NULL;
-	if (json_object_get(sealed, "argv") && hb_quote_argv(json_object_get(sealed, "argv"), &quoted, err) < 0)
+	if (json_object_get(sealed, "argv") &&
+	    hb_quote_argv(json_object_get(sealed, "argv"), &quoted, err) < 0)
 		goto refused;
 	if (hb_loaded_open(hb_json_text(sealed, "profile", ""), &l, err) < 0)
 		goto refused;
@@ -115,7 +121,8 @@ static void seal(struct hb_request *req, void *ctx)
 		return;
 	}
 	/* A profile that is hostile or was tampered with shows here first. */
-	detail = json_pack("{s:s, s:s, s:s}", "phase", "seal", "code", err.code, "error", err.message);
+	detail = json_pack("{s:s, s:s, s:s}", "phase", "seal", "code", err.code, "error",
+			   err.message);
 	if (hb_audit_append(s->process->audit, "ssh", "refused", detail, &failed) < 0)
 		hb_log(HB_LOG_ERROR, "audit_failed", "msg", failed.message, NULL);
 	json_decref(detail);
@@ -172,14 +179,21 @@ static void *ssh_open(struct hb_process *p, struct hb_error *err)
 	s->starter_fd = -1;
 	/* The starter first: it must hold none of what is opened below. */
 	if (hb_starter_fork(degraded_ok, &s->starter_fd, &s->starter_pid, err) == 0) {
-		const struct hb_executor_options options = {.process = p, .target = "ssh", .ledger_path = HB_PATH_LEDGER("ssh"),
-							    .active_max = ACTIVE_MAX, .overtime = OVERTIME,
-							    .keep_fd = s->starter_fd, .work = hb_ssh_work, .ctx = s};
+		const struct hb_executor_options options = {.process = p,
+							    .target = "ssh",
+							    .ledger_path = HB_PATH_LEDGER("ssh"),
+							    .active_max = ACTIVE_MAX,
+							    .overtime = OVERTIME,
+							    .keep_fd = s->starter_fd,
+							    .work = hb_ssh_work,
+							    .ctx = s};
 
 		if (hb_executor_new(&options, &s->executor, &recovered, err) == 0) {
 			if (recovered)
-				hb_log(HB_LOG_WARN, "outcome_unknown", "msg", "operations were under way when this process ended; "
-				       "they are never repeated", NULL);
+				hb_log(HB_LOG_WARN, "outcome_unknown", "msg",
+				       "operations were under way when this process ended; "
+				       "they are never repeated",
+				       NULL);
 			return s;
 		}
 	}
@@ -187,9 +201,11 @@ static void *ssh_open(struct hb_process *p, struct hb_error *err)
 	return NULL;
 }
 
-static int ssh_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error *err)
+static int ssh_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out,
+		       struct hb_error *err)
 {
-	static const char *const extra[] = {"memfd_create", NULL}; /* keys and credentials for one run */
+	static const char *const extra[] = {"memfd_create",
+					    NULL}; /* keys and credentials for one run */
 	static const struct hb_sandbox_path paths[] = {
 		{"ssh", HB_FS_READ | HB_FS_WRITE}, /* ledger, audit log, profiles */
 		{"run", HB_FS_READ | HB_FS_WRITE},
@@ -241,8 +257,10 @@ static void ssh_stop(struct hb_process *p, void *ctx)
 
 const struct hb_program hb_ssh_program = {
 	.self = HB_PEER_SSH,
-	.usage = "Runs commands on other hosts through ssh, each with a grant that a person signed.\n",
-	.server = {.routes = hb_ssh_routes, .route_count = sizeof(hb_ssh_routes) / sizeof(hb_ssh_routes[0])},
+	.usage = "Runs commands on other hosts through ssh, each with a grant that a person "
+		 "signed.\n",
+	.server = {.routes = hb_ssh_routes,
+		   .route_count = sizeof(hb_ssh_routes) / sizeof(hb_ssh_routes[0])},
 	.open = ssh_open,
 	.sandbox = ssh_sandbox,
 	.run = ssh_run,

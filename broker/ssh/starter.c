@@ -1,7 +1,7 @@
 /*
- * The starter: the one worker of the ssh executor whose children may exec (run.h). It is forked before the executor
- * confines itself, holds the two helpers and one socket, and forks a session for each packet. It never sees a profile
- * directory, a ledger or a grant.
+ * The starter: the one worker of the ssh executor whose children may exec (run.h). It is forked
+ * before the executor confines itself, holds the two helpers and one socket, and forks a session
+ * for each packet. It never sees a profile directory, a ledger or a grant.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,8 +18,9 @@
 #include "common/log.h"
 #include "common/sandbox.h"
 
-/* What ssh needs to start and to find a host. Programs are started by name from /usr/bin/ssh only; the loader has to be
- * executable too, and can start nothing else, since no other program may be read. */
+/* What ssh needs to start and to find a host. Programs are started by name from /usr/bin/ssh only;
+ * the loader has to be executable too, and can start nothing else, since no other program may be
+ * read. */
 static const struct hb_sandbox_path session_paths[] = {
 	{HB_SSH_PROGRAM, HB_FS_EXEC | HB_FS_OPTIONAL},
 #if defined(__x86_64__)
@@ -57,9 +58,11 @@ void hb_session_sandbox(struct hb_sandbox *box, bool with_proc)
 
 int hb_run_helpers_open(struct hb_run_helpers *out, struct hb_error *err)
 {
-	out->askpass = hb_memory_file("hermes-askpass", hb_embedded_askpass, hb_embedded_askpass_len, 0500, err);
+	out->askpass = hb_memory_file("hermes-askpass", hb_embedded_askpass,
+				      hb_embedded_askpass_len, 0500, err);
 	out->account = out->askpass < 0 ? -1
-					: hb_memory_file("hermes-account", hb_embedded_account, hb_embedded_account_len, 0500, err);
+					: hb_memory_file("hermes-account", hb_embedded_account,
+							 hb_embedded_account_len, 0500, err);
 	return out->account < 0 ? -1 : 0;
 }
 
@@ -82,7 +85,8 @@ static void isolate(int *fd, struct hb_run_helpers *helpers)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	for (int sig = 1; sig < NSIG; sig++)
 		signal(sig, SIG_DFL);
-	/* Whoever stops the service signals the whole group: this one ends when its socket does. Sessions reap themselves. */
+	/* Whoever stops the service signals the whole group: this one ends when its socket does.
+	 * Sessions reap themselves. */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGINT, SIG_IGN);
@@ -112,14 +116,16 @@ static _Noreturn void starter_main(int fd, bool degraded_ok, pid_t executor)
 		goto failed;
 	while ((rc = hb_run_receive(fd, &body, &order, fds, &err)) != 0) {
 		if (rc < 0) {
-			hb_log(HB_LOG_ERROR, "order_refused", "code", err.code, "msg", err.message, NULL);
+			hb_log(HB_LOG_ERROR, "order_refused", "code", err.code, "msg", err.message,
+			       NULL);
 			continue;
 		}
 		if (fork() == 0) {
 			close(fd);
 			hb_session_main(&order, fds, &helpers, self, degraded_ok);
 		}
-		/* Without a session nobody holds the worker's other ends any more, and it is told so by that. */
+		/* Without a session nobody holds the worker's other ends any more, and it is told
+		 * so by that. */
 		for (size_t i = 0; i < HB_RUN_FDS; i++)
 			hb_close(&fds[i]);
 		json_decref(body);

@@ -1,6 +1,7 @@
 /*
- * An approved command, in a worker: the profile read again and compared with what was approved, its bytes put into
- * sealed memory files, a session of the starter asked to run ssh on exactly these, its output kept in bounds.
+ * An approved command, in a worker: the profile read again and compared with what was approved, its
+ * bytes put into sealed memory files, a session of the starter asked to run ssh on exactly these,
+ * its output kept in bounds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,7 @@ struct run {
 	struct hb_worker *w;
 	struct hb_loaded profile;
 	struct hb_buf command;
-	int fds[HB_RUN_FDS];    /* the session's ends */
+	int fds[HB_RUN_FDS];         /* the session's ends */
 	int session, output, log_fd; /* ours */
 	struct hb_tail tail;
 	struct hb_sha256 *sha;
@@ -53,7 +54,8 @@ static int check_profile(struct run *r, struct hb_error *err)
 	int rc;
 
 	if (hb_loaded_open(name, &r->profile, err) < 0)
-		return hb_fail(err, "profile_changed", "the profile can't be used any more: %s", err->message);
+		return hb_fail(err, "profile_changed", "the profile can't be used any more: %s",
+			       err->message);
 	now = hb_loaded_seal(&r->profile, err);
 	rc = now ? hb_sealed_equal(json_object_get(r->w->request, "sealed_profile"), now, err) : -1;
 	json_decref(now);
@@ -68,8 +70,8 @@ static int make_files(struct run *r, struct hb_error *err)
 	hb_buf_printf(&pin, HB_HOST_ALIAS " %s %s\n", r->profile.key.type, r->profile.key.base64);
 	r->fds[HB_RUN_KNOWN_HOSTS] = hb_memory_file("known_hosts", pin.data, pin.len, 0600, err);
 	hb_buf_free(&pin);
-	r->fds[HB_RUN_CREDENTIAL] = hb_memory_file("credential", r->profile.credential.text, r->profile.credential.len, 0600,
-						   err);
+	r->fds[HB_RUN_CREDENTIAL] = hb_memory_file("credential", r->profile.credential.text,
+						   r->profile.credential.len, 0600, err);
 	if (r->fds[HB_RUN_KNOWN_HOSTS] < 0 || r->fds[HB_RUN_CREDENTIAL] < 0)
 		return -1;
 	if (pipe2(pipes[0], O_CLOEXEC) < 0 || pipe2(pipes[1], O_CLOEXEC) < 0 ||
@@ -98,16 +100,22 @@ static int start(struct run *r, struct hb_error *err)
 {
 	const struct hb_ssh_profile *p = &r->profile.profile;
 	int64_t seconds = (r->w->deadline_ms - hb_monotonic_ms()) / 1000;
-	struct hb_run_order order = {.host = p->host, .port = p->port, .user = p->user, .auth = p->auth,
-				     .key_type = r->profile.key.type, .command = r->command.data};
+	struct hb_run_order order = {.host = p->host,
+				     .port = p->port,
+				     .user = p->user,
+				     .auth = p->auth,
+				     .key_type = r->profile.key.type,
+				     .command = r->command.data};
 	int rc;
 
-	order.connect_timeout = seconds < 1 ? 1 : seconds < CONNECT_SECONDS ? seconds : CONNECT_SECONDS;
+	order.connect_timeout = seconds < 1                 ? 1
+				: seconds < CONNECT_SECONDS ? seconds
+							    : CONNECT_SECONDS;
 	if (r->profile.ca.text) {
 		order.certificate = true;
-		r->fds[HB_RUN_CERTIFICATE] = hb_certificate_file(&r->profile, r->command.data,
-								 hb_operation_timeout("ssh", r->w->request),
-								 r->w->operation_id, err);
+		r->fds[HB_RUN_CERTIFICATE] = hb_certificate_file(
+			&r->profile, r->command.data, hb_operation_timeout("ssh", r->w->request),
+			r->w->operation_id, err);
 		if (r->fds[HB_RUN_CERTIFICATE] < 0)
 			return -1;
 	}
@@ -170,11 +178,15 @@ static void tell(struct run *r)
 	if (now - r->told_ms < TELL_MS)
 		return;
 	r->told_ms = now;
-	hb_worker_progress(r->w, r->log.sent ? "run" : r->log.connected ? "login" : "connect", (int64_t)r->tail.total, 0, "bytes");
+	hb_worker_progress(r->w,
+			   r->log.sent        ? "run"
+			   : r->log.connected ? "login"
+					      : "connect",
+			   (int64_t)r->tail.total, 0, "bytes");
 }
 
-/* Until the session has said how it ended and both pipes are empty; a session that is told to stop and doesn't end is
- * left alone, and what it holds with it. */
+/* Until the session has said how it ended and both pipes are empty; a session that is told to stop
+ * and doesn't end is left alone, and what it holds with it. */
 static void follow(struct run *r)
 {
 	int64_t limit = r->w->deadline_ms;
@@ -201,7 +213,8 @@ static void follow(struct run *r)
 			hb_close(&r->log_fd);
 		if (fds[0].revents) {
 			read_session(r);
-			/* Everything that could write is gone: what is in the pipes is there already. */
+			/* Everything that could write is gone: what is in the pipes is there
+			 * already. */
 			limit = hb_monotonic_ms() + END_MS;
 		}
 		tell(r);
@@ -220,8 +233,9 @@ static json_t *describe(struct run *r, int returncode)
 
 	hb_sha256_final(r->sha, hash);
 	hb_hex(hash, sizeof(hash), hex);
-	out = json_pack("{s:s, s:b, s:i, s:b, s:I, s:s, s:s}", "output", text, "truncated", truncated, "returncode", returncode,
-			"timed_out", r->why == WHY_TIME, "output_bytes", (json_int_t)r->tail.total, "output_bytes_sha256", hex,
+	out = json_pack("{s:s, s:b, s:i, s:b, s:I, s:s, s:s}", "output", text, "truncated",
+			truncated, "returncode", returncode, "timed_out", r->why == WHY_TIME,
+			"output_bytes", (json_int_t)r->tail.total, "output_bytes_sha256", hex,
 			"far_side", hb_ssh_log_far_side(&r->log));
 	free(text);
 	return out;
@@ -235,11 +249,15 @@ static int ended_by_us(struct run *r, struct hb_error *err)
 	const char *far = hb_ssh_log_far_side(&r->log);
 
 	if (strcmp(far, "not_started") == 0)
-		return hb_fail(err, code, "%s %s; ssh was ended and nothing was started on the far side", what,
-			       r->log.connected ? "during the login" : "before there was a connection");
+		return hb_fail(err, code,
+			       "%s %s; ssh was ended and nothing was started on the far side", what,
+			       r->log.connected ? "during the login"
+						: "before there was a connection");
 	if (strcmp(far, "may_run") == 0)
-		return hb_fail(err, code, "%s; the connection was cut and every process here was ended, but the command may still "
-			       "be running on the far side", what);
+		return hb_fail(err, code,
+			       "%s; the connection was cut and every process here was ended, but "
+			       "the command may still be running on the far side",
+			       what);
 	return hb_fail(err, code, "%s just after the command had ended on the far side", what);
 }
 
@@ -250,11 +268,13 @@ static int judge(struct run *r, json_t **result, struct hb_error *err)
 	if (r->why) {
 		rc = ended_by_us(r, err);
 		returncode = r->why == WHY_TIME ? 124 : 1;
-		r->w->unknown = r->why == WHY_STOPPING && strcmp(hb_ssh_log_far_side(&r->log), "not_started") != 0;
+		r->w->unknown = r->why == WHY_STOPPING &&
+				strcmp(hb_ssh_log_far_side(&r->log), "not_started") != 0;
 	} else if (!r->reported) {
 		r->w->unknown = r->started && strcmp(hb_ssh_log_far_side(&r->log), "finished") != 0;
-		rc = hb_fail(err, "session_died", "the process that held ssh ended without a word; what the command did is not "
-			     "known, and it may still be running on the far side");
+		rc = hb_fail(err, "session_died",
+			     "the process that held ssh ended without a word; what the command did "
+			     "is not known, and it may still be running on the far side");
 	} else {
 		rc = hb_ssh_log_end(&r->log, r->exit_status, r->profile.key.type, &returncode, err);
 		r->w->unknown = rc < 0 && strcmp(err->code, "connection_lost") == 0;
@@ -264,16 +284,23 @@ static int judge(struct run *r, json_t **result, struct hb_error *err)
 }
 
 /*
- * Safe to act on: the gate has found the grant good for exactly this request and has burnt it. The profile is read once
- * more, from the bytes that are then used, and any difference from what was sealed ends the run before ssh is started.
+ * Safe to act on: the gate has found the grant good for exactly this request and has burnt it. The
+ * profile is read once more, from the bytes that are then used, and any difference from what was
+ * sealed ends the run before ssh is started.
  */
 int hb_ssh_work(struct hb_worker *w, json_t **result, struct hb_error *err)
 {
-	struct run r = {.w = w, .fds = {-1, -1, -1, -1, -1, -1}, .session = -1, .output = -1, .log_fd = -1, .exit_status = -1};
+	struct run r = {.w = w,
+			.fds = {-1, -1, -1, -1, -1, -1},
+			.session = -1,
+			.output = -1,
+			.log_fd = -1,
+			.exit_status = -1};
 	int rc = -1;
 
 	r.sha = hb_sha256_new();
-	if (check_profile(&r, err) < 0 || make_command(&r, err) < 0 || make_files(&r, err) < 0 || start(&r, err) < 0)
+	if (check_profile(&r, err) < 0 || make_command(&r, err) < 0 || make_files(&r, err) < 0 ||
+	    start(&r, err) < 0)
 		goto out;
 	follow(&r);
 	rc = judge(&r, result, err);
