@@ -10,15 +10,18 @@
 
 json_t *ctl_console_pending(struct ctl *c, const char *operation_id, struct hb_error *err)
 {
-	json_t *answer = ctl_call(c, HB_PEER_APPROVER, "GET", "/console/pending", NULL, err), *item, *found = NULL;
-	size_t i;
+	json_t *answer, *found = NULL;
+	char path[96];
 
-	if (!answer)
-		return NULL;
-	json_array_foreach(json_object_get(answer, "pending"), i, item)
-		if (strcmp(hb_json_text(item, "operation_id", ""), operation_id) == 0)
-			found = json_incref(item);
-	json_decref(answer);
+	/* One is asked for by its id: the list holds the oldest ones only. */
+	if (strlen(operation_id) == 32 && strspn(operation_id, "0123456789abcdef") == 32) {
+		snprintf(path, sizeof path, "/console/pending?operation_id=%s", operation_id);
+		answer = ctl_call(c, HB_PEER_APPROVER, "GET", path, NULL, err);
+		if (!answer)
+			return NULL;
+		found = json_incref(json_array_get(json_object_get(answer, "pending"), 0));
+		json_decref(answer);
+	}
 	if (!found)
 		hb_fail(err, "not_found", "no operation %.64s waits for a decision here; see `hermesctl pending`",
 			operation_id);
@@ -118,4 +121,55 @@ int ctl_cmd_pending(struct ctl *c, int argc, char **argv)
 	if (!c->json && json_array_size(json_object_get(answer, "pending")) == 0)
 		puts("Nothing waits for a decision.");
 	return ctl_result(c, answer, CTL_OK);
+}
+
+static int control(struct ctl *c, json_t *body, const char *said)
+{
+	struct hb_error err = {0};
+	json_t *answer, *audit;
+
+	answer = ctl_open(c, &err) == 0 ? ctl_call(c, HB_PEER_APPROVER, "POST", "/console/control", body, &err) : NULL;
+	json_decref(body);
+	if (!answer)
+		return ctl_error(c, &err);
+	audit = json_object_get(answer, "audit");
+	if (!c->json)
+		printf("%s\nWitness: approver %lld %.12s\n", said, hb_json_int(audit, "seq", 0), hb_json_text(audit, "hash", ""));
+	return ctl_result(c, answer, CTL_OK);
+}
+
+int ctl_cmd_pause(struct ctl *c, int argc, char **argv)
+{
+	if (ctl_parse(c, "pause", NULL, 0, argc, argv, 0, 0) < 0)
+		return CTL_USAGE;
+	return control(c, json_pack("{s:s}", "action", "pause"), "PAUSED. Every executor refuses everything until it is resumed.");
+}
+
+int ctl_cmd_resume(struct ctl *c, int argc, char **argv)
+{
+	const char *yes = NULL;
+	const struct ctl_option options[] = {{"yes", NULL, "don't ask again", &yes, NULL}};
+	struct hb_error err = {0};
+	bool sure = true;
+
+	if (ctl_parse(c, "resume", options, 1, argc, argv, 0, 0) < 0)
+		return CTL_USAGE;
+	if (!yes && ctl_confirm(c, "Resume all operations?", &sure) < 0) {
+		hb_fail(&err, "no_terminal", "there is no terminal to ask in: say --yes");
+		return ctl_error(c, &err);
+	}
+	if (!sure) {
+		ctl_note(c, "It stays paused.");
+		return CTL_FAILED;
+	}
+	return control(c, json_pack("{s:s}", "action", "resume"), "Resumed.");
+}
+
+int ctl_cmd_revoke(struct ctl *c, int argc, char **argv)
+{
+	if (ctl_parse(c, "revoke", NULL, 0, argc, argv, 1, 1) < 0)
+		return CTL_USAGE;
+	return control(c, strcmp(argv[0], "all") == 0 ? json_pack("{s:s}", "action", "revoke_all")
+						      : json_pack("{s:s,s:s}", "action", "revoke", "operation_id", argv[0]),
+		       "Revoked. What has begun already goes on.");
 }

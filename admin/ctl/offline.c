@@ -1,4 +1,4 @@
-/* What needs no running process: explain a request, check a grant, read and verify audit chains. */
+/* What needs no running process: explain a request, check a grant. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "admin/ctl/ctl.h"
-#include "common/audit.h"
 #include "common/buf.h"
 #include "common/fs.h"
 #include "common/grant.h"
@@ -95,105 +94,4 @@ int ctl_cmd_grant_verify(struct ctl *c, int argc, char **argv)
 		       g.action, g.user_ids[0], g.digest, from, to, g.audience, (long long)g.generation, g.grant_id);
 	}
 	return ctl_result(c, json_pack("{s:s,s:o}", "status", "ok", "grant", hb_grant_to_json(&g)), CTL_OK);
-}
-
-static const enum hb_peer audited[] = {HB_PEER_BROKER, HB_PEER_FETCHER, HB_PEER_INSTALLER, HB_PEER_DOCKER,
-				       HB_PEER_SSH, HB_PEER_APPROVER, HB_PEER_ADMIN};
-
-int ctl_cmd_audit_verify(struct ctl *c, int argc, char **argv)
-{
-	json_t *chains = json_object();
-	struct hb_error err = {0};
-	int code = CTL_OK;
-
-	if (ctl_parse(c, "audit verify", NULL, 0, argc, argv, 0, 0) < 0)
-		return CTL_USAGE;
-	if (ctl_open(c, &err) < 0)
-		return ctl_error(c, &err);
-	for (size_t i = 0; i < sizeof audited / sizeof audited[0]; i++) {
-		struct hb_audit_head head = {0};
-		char path[64];
-		json_t *entry;
-		snprintf(path, sizeof path, "%s/audit.log", hb_peer_dir(audited[i]));
-		if (hb_audit_verify(AT_FDCWD, path, &head, &err) == 0)
-			entry = json_pack("{s:s,s:I,s:s}", "status", "ok", "records", (json_int_t)head.seq, "head", head.hash);
-		else {
-			code = CTL_FAILED;
-			entry = json_pack("{s:s,s:s,s:s}", "status", "broken", "error", err.message, "code", err.code);
-		}
-		if (!c->json) {
-			printf("%-10s %s", hb_peer_dir(audited[i]), hb_json_text(entry, "status", ""));
-			if (*head.hash)
-				printf("  %lld records, head %.16s", (long long)head.seq, head.hash);
-			printf("%s%s\n", json_object_get(entry, "error") ? ": " : "", hb_json_text(entry, "error", ""));
-		}
-		json_object_set_new(chains, hb_peer_dir(audited[i]), entry);
-	}
-	return ctl_result(c, json_pack("{s:b,s:o}", "ok", code == CTL_OK, "chains", chains), code);
-}
-
-/* The last lines of one chain, oldest first in the terminal; read without the writer's lock. */
-static json_t *audit_lines(const char *process, long limit, struct hb_error *err)
-{
-	struct hb_buf text = HB_BUF_INIT;
-	json_t *records = json_array();
-	char path[64];
-	char *save = NULL;
-
-	snprintf(path, sizeof path, "%.30s/audit.log", process);
-	if (hb_fs_read(AT_FDCWD, path, (size_t)1 << 30, &text, err) < 0) {
-		json_decref(records);
-		return NULL;
-	}
-	for (char *line = text.len ? strtok_r(text.data, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
-		json_t *record = json_loads(line, 0, NULL);
-		if (record)
-			json_array_append_new(records, record);
-		if (json_array_size(records) > (size_t)limit)
-			json_array_remove(records, 0);
-	}
-	hb_buf_free(&text);
-	return records;
-}
-
-static void print_records(const json_t *records)
-{
-	json_t *r;
-	size_t i;
-
-	json_array_foreach(records, i, r) {
-		char when[32], *detail = json_dumps(json_object_get(r, "detail"), JSON_COMPACT | JSON_ENSURE_ASCII);
-		ctl_time(hb_json_int(r, "ts", 0), when, sizeof when);
-		printf("%6lld  %s  %-20s %-9s %s\n", hb_json_int(r, "seq", 0), when, hb_json_text(r, "action", "?"),
-		       hb_json_text(r, "status", "?"), detail ? detail : "");
-		free(detail);
-	}
-}
-
-int ctl_cmd_audit_show(struct ctl *c, int argc, char **argv)
-{
-	const char *process = NULL, *limit = NULL;
-	const struct ctl_option options[] = {
-		{"process", "NAME", "broker (default), approver, installer, fetcher, docker, ssh or admin", &process, NULL},
-		{"limit", "N", "how many (default 20)", &limit, NULL},
-	};
-	struct hb_error err = {0};
-	json_t *records = NULL;
-	bool known = false;
-
-	if (ctl_parse(c, "audit show", options, 2, argc, argv, 0, 0) < 0)
-		return CTL_USAGE;
-	if (!process)
-		process = "broker";
-	for (size_t i = 0; i < sizeof audited / sizeof audited[0]; i++)
-		known = known || strcmp(process, hb_peer_dir(audited[i])) == 0;
-	if (!known)
-		hb_fail(&err, "usage", "no process \"%.30s\" keeps an audit log", process);
-	else if (ctl_open(c, &err) == 0)
-		records = audit_lines(process, limit && atol(limit) > 0 ? atol(limit) : 20, &err);
-	if (!records)
-		return ctl_error(c, &err);
-	if (!c->json)
-		print_records(records);
-	return ctl_result(c, json_pack("{s:s,s:o}", "process", process, "records", records), CTL_OK);
 }
