@@ -12,8 +12,9 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "fixtures"))
-from registry import Registry  # noqa: E402
+from registry import Registry, free_port  # noqa: E402
 from system import CACHE, CTL, PROCESSES, System, wait_for  # noqa: E402
+from telegram_emulator import Emulator  # noqa: E402
 
 
 class Quickstart(unittest.TestCase):
@@ -157,6 +158,49 @@ class Quickstart(unittest.TestCase):
     def test_14_up_brings_the_service_back(self):
         self.system.ctl("up", check=0)
         wait_for(self.system.healthy, "the service")
+
+    def telegram(self, name):
+        """A second installation beside the first, with a bot and user 777 as its only approver by phone."""
+        where = os.path.join(self.dir, name)
+        os.makedirs(where)
+        system = System(where, self.system.image, self.registry.host)
+        emulator = Emulator(where, free_port(), "123456789:" + "AAtest_token_of_the_emulator_00")
+        self.addCleanup(emulator.stop)
+        system.ctl("setup", "--image", system.image, "--insecure-registry", system.registry, "--user", "777",
+                   *system.settings(), "--set", "approver.api_base=" + emulator.base, "--set",
+                   "approver.poll_timeout=1", check=0)
+        self.addCleanup(system.ctl, "down")
+        token = os.path.join(system.state, "approver", "bot-token")
+        with open(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
+            f.write(emulator.token + "\n")
+        os.chown(token, 10116, 10116)
+        return system, emulator
+
+    def quickstart_by_phone(self, system, emulator, label):
+        p = subprocess.Popen([CTL, "--state", system.state, "--json", "quickstart", "--user", "777"],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: [m for m in emulator.messages() if label in m["buttons"]], "buttons in the chat")
+        message = [m for m in emulator.messages() if label in m["buttons"]][-1]
+        self.assertIn(self.digests["index"], message["text"])
+        emulator.tap(message, label, 777)
+        out, err = p.communicate(timeout=120)
+        return p.returncode, json.loads(out), err
+
+    def test_15_installed_by_a_tap_in_telegram(self):
+        self.system.ctl("down", check=0)
+        system, emulator = self.telegram("phone")
+        code, answer, err = self.quickstart_by_phone(system, emulator, "Approve once")
+        self.assertEqual(code, 0, err)
+        self.assertEqual(answer["operation"]["decided_by"], ["777"])
+        self.assertTrue(system.healthy())
+
+    def test_16_denied_in_telegram_installs_nothing(self):
+        system, emulator = self.telegram("denied")
+        code, answer, err = self.quickstart_by_phone(system, emulator, "Deny")
+        self.assertEqual(code, 4, err)
+        self.assertEqual(answer["operation"]["state"], "denied")
+        self.assertEqual(os.listdir(os.path.join(system.dir, "storage", "releases")), [])
+        self.assertFalse(system.ctl("runtime", "status")["installed"])
 
 
 if __name__ == "__main__":
