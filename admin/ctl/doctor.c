@@ -13,19 +13,13 @@
 #include <unistd.h>
 
 #include "admin/ctl/ctl.h"
+#include "admin/ctl/doctor.h"
 #include "common/fs.h"
 #include "common/json.h"
 #include "common/paths.h"
 #include "policy/live.h"
 
-struct findings {
-	struct ctl *c;
-	json_t *list;
-	int wrong;
-};
-
-/* fix NULL: fine. */
-static void note(struct findings *f, const char *check, const char *found, const char *fix)
+void ctl_finding(struct ctl_findings *f, const char *check, const char *found, const char *fix)
 {
 	f->wrong += fix != NULL;
 	json_array_append_new(f->list, json_pack("{s:s,s:b,s:s,s:s?}", "check", check, "ok", fix == NULL, "found", found,
@@ -41,7 +35,7 @@ static void note(struct findings *f, const char *check, const char *found, const
 	putchar('\n');
 }
 
-static void check_layout(struct findings *f)
+static void check_layout(struct ctl_findings *f)
 {
 	char found[256], fix[256];
 	size_t bad = 0;
@@ -59,78 +53,96 @@ static void check_layout(struct findings *f)
 		else
 			continue;
 		snprintf(fix, sizeof fix, "hermesctl --state %s setup", f->c->state);
-		note(f, "state directory", found, fix);
+		ctl_finding(f, "state directory", found, fix);
 		bad++;
 	}
 	if (bad == 0)
-		note(f, "state directory", "every directory has its owner and mode", NULL);
+		ctl_finding(f, "state directory", "every directory has its owner and mode", NULL);
 }
 
-static void check_secret(struct findings *f, const char *path, enum hb_peer owner)
+static void check_secret(struct ctl_findings *f, const char *path, enum hb_peer owner)
 {
 	struct hb_error err = {0};
 	struct hb_secret s;
 
 	if (hb_secret_read(AT_FDCWD, path, hb_peer_uid(owner), 4096, &s, &err) == 0) {
 		hb_secret_free(&s);
-		note(f, path, "0600, right owner", NULL);
+		ctl_finding(f, path, "0600, right owner", NULL);
 	} else
-		note(f, path, err.message, "the message names the chmod or chown; a missing one is made by setup");
+		ctl_finding(f, path, err.message, "the message names the chmod or chown; a missing one is made by setup");
 }
 
-static void check_policy(struct findings *f)
+static void check_policy(struct ctl_findings *f)
 {
 	struct hb_policy_view view = {0};
 	struct hb_error err = {0};
 	char text[128];
 
 	if (hb_policy_view_load(hb_peer_uid(HB_PEER_ADMIN), &view, &err) < 0) {
-		note(f, "policy", err.message, "mend the file that it names; until then nothing is enabled");
+		ctl_finding(f, "policy", err.message, "mend the file that it names; until then nothing is enabled");
 		return;
 	}
 	snprintf(text, sizeof text, "generation %lld, %zu approvers%s", (long long)view.live.generation,
 		 view.live.user_count, view.live.paused ? ", paused" : "");
-	note(f, "policy", text, view.live.user_count ? NULL : "hermesctl policy set --add-user ID");
+	ctl_finding(f, "policy", text, view.live.user_count ? NULL : "hermesctl policy set --add-user ID");
 	hb_policy_view_free(&view);
 }
 
-static void check_services(struct findings *f)
+static void check_services(struct ctl_findings *f)
 {
 	bool ok;
 	json_t *all, *h;
 	const char *name;
 
 	if (ctl_launcher_pid(f->c) == 0) {
-		note(f, "launcher", "not running", "./manage.sh up");
+		ctl_finding(f, "launcher", "not running", "./manage.sh up");
 		return;
 	}
 	all = ctl_health(f->c, &ok);
 	json_object_foreach(all, name, h) {
 		bool good = strcmp(hb_json_text(h, "status", ""), "ok") == 0;
-		note(f, name, good ? "healthy" : hb_json_text(h, "error", "unreachable"),
+		ctl_finding(f, name, good ? "healthy" : hb_json_text(h, "error", "unreachable"),
 		     good ? NULL : "what it says above; its log is in log/ in the state directory");
 	}
 	json_decref(all);
 }
 
-static void check_space(struct findings *f)
+/* What the executor itself finds wrong with profiles. */
+static void check_profiles(struct ctl_findings *f)
+{
+	struct hb_error err = {0};
+	json_t *answer = ctl_call(f->c, HB_PEER_SSH, "GET", "/profiles", NULL, &err), *item;
+	char text[64];
+	size_t i;
+
+	if (!answer)
+		return; /* that it isn't reachable is said with the services */
+	json_array_foreach(json_object_get(answer, "broken"), i, item)
+		ctl_finding(f, "SSH profile", hb_json_text(item, "error", "?"),
+			    "what it says; or hermesctl ssh profile remove and add");
+	snprintf(text, sizeof text, "%zu can be used", json_array_size(json_object_get(answer, "profiles")));
+	ctl_finding(f, "SSH profiles", text, NULL);
+	json_decref(answer);
+}
+
+static void check_space(struct ctl_findings *f)
 {
 	uint64_t bytes, inodes;
 	struct hb_error err = {0};
 	char size[32], text[96];
 
 	if (hb_fs_space(AT_FDCWD, hb_config_text(f->c->config, "runtime.storage"), &bytes, &inodes, &err) < 0) {
-		note(f, "storage", err.message, "set runtime.storage to a directory on a local file system");
+		ctl_finding(f, "storage", err.message, "set runtime.storage to a directory on a local file system");
 		return;
 	}
 	ctl_bytes((double)bytes, size, sizeof size);
 	snprintf(text, sizeof text, "%s and %" PRIu64 " inodes free", size, inodes);
-	note(f, "storage", text, bytes < 1000000000 ? "free space, or move runtime.storage: 1 GB is the least to try with"
+	ctl_finding(f, "storage", text, bytes < 1000000000 ? "free space, or move runtime.storage: 1 GB is the least to try with"
 						    : NULL);
 }
 
 /* pid of whoever listens on a server's socket. */
-static pid_t server_pid(enum hb_peer server)
+pid_t ctl_server_pid(enum hb_peer server)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	struct ucred peer = {0};
@@ -146,7 +158,7 @@ static pid_t server_pid(enum hb_peer server)
 }
 
 /* /proc files have no size and lie outside what common/fs.h resolves. */
-static bool read_status(pid_t pid, char *out, size_t size)
+bool ctl_read_status(pid_t pid, char *out, size_t size)
 {
 	char path[64];
 	ssize_t n;
@@ -161,34 +173,34 @@ static bool read_status(pid_t pid, char *out, size_t size)
 }
 
 /* A number of /proc/PID/status, in the given base; -1 when absent. */
-static long long status_number(const char *status, const char *name, int base)
+long long ctl_status_number(const char *status, const char *name, int base)
 {
 	const char *line = strstr(status, name);
 
 	return line ? (long long)strtoull(line + strlen(name), NULL, base) : -1;
 }
 
-static void check_authority(struct findings *f, enum hb_peer server, uint64_t most_caps)
+static void check_authority(struct ctl_findings *f, enum hb_peer server, uint64_t most_caps)
 {
 	char text[8192], found[192];
-	pid_t pid = server_pid(server);
+	pid_t pid = ctl_server_pid(server);
 	long long uid, caps, bounding, nnp, seccomp;
 	bool good;
 
-	if (pid <= 0 || !read_status(pid, text, sizeof text)) {
-		note(f, hb_peer_name(server), "not running", "./manage.sh up");
+	if (pid <= 0 || !ctl_read_status(pid, text, sizeof text)) {
+		ctl_finding(f, hb_peer_name(server), "not running", "./manage.sh up");
 		return;
 	}
-	uid = status_number(text, "\nUid:", 10);
-	caps = status_number(text, "\nCapPrm:", 16);
-	bounding = status_number(text, "\nCapBnd:", 16);
-	nnp = status_number(text, "\nNoNewPrivs:", 10);
-	seccomp = status_number(text, "\nSeccomp:", 10);
+	uid = ctl_status_number(text, "\nUid:", 10);
+	caps = ctl_status_number(text, "\nCapPrm:", 16);
+	bounding = ctl_status_number(text, "\nCapBnd:", 16);
+	nnp = ctl_status_number(text, "\nNoNewPrivs:", 10);
+	seccomp = ctl_status_number(text, "\nSeccomp:", 10);
 	snprintf(found, sizeof found, "pid %d uid %lld caps %llx bounding %llx no_new_privs %lld seccomp %lld", pid, uid, caps,
 		 bounding, nnp, seccomp);
 	good = uid == (long long)hb_peer_uid(server) && ((uint64_t)caps & ~most_caps) == 0 &&
 	       ((uint64_t)bounding & ~most_caps) == 0 && nnp == 1 && seccomp == 2;
-	note(f, hb_peer_name(server), found,
+	ctl_finding(f, hb_peer_name(server), found,
 	     good ? NULL : "more authority than declared: stop it and compare the program with its sandbox table");
 }
 
@@ -199,7 +211,7 @@ int ctl_cmd_doctor(struct ctl *c, int argc, char **argv)
 	const char *authority = NULL;
 	const struct ctl_option options[] = {
 		{"authority", NULL, "compare each live process with what it may hold", &authority, NULL}};
-	struct findings f = {.c = c, .list = json_array()};
+	struct ctl_findings f = {.c = c, .list = json_array()};
 	struct hb_error err = {0};
 
 	if (ctl_parse(c, "doctor", options, 1, argc, argv, 0, 0) < 0)
@@ -214,6 +226,7 @@ int ctl_cmd_doctor(struct ctl *c, int argc, char **argv)
 		for (size_t i = 0; i < sizeof servers / sizeof servers[0]; i++)
 			check_authority(&f, servers[i], 0);
 		check_authority(&f, HB_PEER_INSTALLER, CTL_INSTALLER_CAPS);
+		ctl_doctor_reach(&f);
 	} else {
 		check_layout(&f);
 		check_secret(&f, HB_PATH_CONTROL_SECRET, HB_PEER_BROKER);
@@ -221,9 +234,11 @@ int ctl_cmd_doctor(struct ctl *c, int argc, char **argv)
 		check_secret(&f, HB_PATH_APPROVER_APPROVAL_SECRET, HB_PEER_APPROVER);
 		check_secret(&f, HB_PATH_SIGNING_KEY, HB_PEER_APPROVER);
 		check_secret(&f, HB_PATH_ADMIN_KEY, HB_PEER_ADMIN);
+		check_secret(&f, HB_PATH_SSH_INTEGRITY, HB_PEER_SSH);
 		check_policy(&f);
 		check_space(&f);
 		check_services(&f);
+		check_profiles(&f);
 	}
 	if (!c->json)
 		printf("%d of %zu checks found something\n", f.wrong, json_array_size(f.list));

@@ -9,8 +9,11 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures"))
 
+from scratch_state import ScratchState  # noqa: E402
 from ssh_harness import BUILD, PASSWORD, Box, Sshd, eventually, private_accounts  # noqa: E402
+from test_launcher import Running, free_port  # noqa: E402
 
 CTL = os.path.join(BUILD, "admin/hermesctl")
 
@@ -234,6 +237,32 @@ class FixedRoutes(ProfilesCase):
                                          "user_id": "0", "session": "s"})
         self.assertEqual((ran["state"], ran["code"]), ("failed", "profile_changed"))
         eventually(lambda: "Accepted" not in self.server.text(), "nobody logged in")
+
+
+class Authority(unittest.TestCase):
+    def test_doctor_shows_profiles_in_the_ssh_executor_only(self):
+        state = ScratchState(settings={"admin.listen": f"127.0.0.1:{free_port()}", "runtime.port": str(free_port()),
+                                       "docker.socket": "/nonexistent/docker.sock"}, features=("ssh",))
+        self.addCleanup(state.remove)
+        state.write("ssh/integrity-secret", "ab" * 32 + "\n", 0o600, state.uid("ssh"), state.uid("ssh"))
+        running = Running(state)
+        self.addCleanup(running.close)
+
+        def doctor():
+            done = subprocess.run([CTL, "--state", state.path, "--json", "doctor", "--authority"], capture_output=True,
+                                  text=True, timeout=60, check=False)
+            return done.returncode, {c["check"]: c for c in json.loads(done.stdout)["checks"]}
+
+        code, checks = doctor()
+        self.assertEqual(code, 0, checks)
+        self.assertEqual(checks["SSH profiles"]["found"], "hermes-ssh")
+        self.assertEqual(checks["SSH integrity secret"]["found"], "hermes-ssh")
+        self.assertIn("caps 0 bounding 0 no_new_privs 1 seccomp 2", checks["hermes-ssh"]["found"])
+        os.chmod(state.file("ssh"), 0o755)
+        os.chmod(state.file("ssh/profiles"), 0o755)
+        code, checks = doctor()
+        self.assertEqual((code, checks["SSH profiles"]["ok"], checks["SSH integrity secret"]["ok"]), (1, False, True))
+        self.assertIn("hermes-broker", checks["SSH profiles"]["found"])
 
 
 if __name__ == "__main__":
