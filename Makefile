@@ -12,8 +12,11 @@ $(BUILD)/build.ninja:
 check:
 	./tests/run
 
-bench: all
-	./tests/bench/run
+bench:
+	./manage.sh test-packages
+	[ -f build-bench/build.ninja ] || meson setup build-bench --buildtype=release
+	ninja -C build-bench
+	HB_BUILD=$(CURDIR)/build-bench ./tests/bench/run $(BENCH)
 
 lint: all
 	./tests/lint

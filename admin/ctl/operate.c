@@ -61,8 +61,7 @@ void ctl_print_outcome(struct ctl *c, const json_t *operation)
 int ctl_follow(struct ctl *c, const char *operation_id, json_t **final, struct hb_error *err)
 {
 	char path[96];
-	const char *seen = "";
-	int failures = 0;
+	int failures = 0, waited = 0;
 
 	snprintf(path, sizeof path, "/operations/%s", operation_id);
 	for (;;) {
@@ -74,10 +73,9 @@ int ctl_follow(struct ctl *c, const char *operation_id, json_t **final, struct h
 			failures = 0;
 			if (strcmp(state, "executing") == 0)
 				ctl_progress(c, json_object_get(op, "progress"));
-			if (strcmp(state, "awaiting_approval") == 0 && strcmp(seen, "awaiting") != 0) {
+			/* Not for a decision made a moment ago that is still on its way. */
+			if (strcmp(state, "awaiting_approval") == 0 && ++waited == 5)
 				ctl_note(c, "Waiting for a decision on %s.", operation_id);
-				seen = "awaiting";
-			}
 			if (is_final(state)) {
 				ctl_progress_end(c);
 				*final = op;
