@@ -229,7 +229,7 @@ static void on_starter_end(evutil_socket_t fd, short what, void *arg)
 
 	/* Nothing can be run any more; who started us starts us again, starter included. */
 	hb_log(HB_LOG_ERROR, "starter_gone", "msg", "the process that starts ssh has ended", NULL);
-	hb_process_exit(s->process, EX_SOFTWARE);
+	hb_process_exit(s->process, EX_TEMPFAIL);
 }
 
 static int ssh_run(struct hb_process *p, void *ctx, struct hb_error *err)

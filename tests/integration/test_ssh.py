@@ -664,7 +664,7 @@ class Killed(unittest.TestCase):
         self.box.start()
         starter = [p for p in self.box.below() if names_of([p]) == ["hermes-ssh-run"]][0]
         os.kill(starter, signal.SIGKILL)
-        self.assertEqual(self.box.process.wait(60), 70)
+        self.assertEqual(self.box.process.wait(60), 75)
         self.assertIn("event=starter_gone", self.box.log())
         self.box.process = None
         self.box.start()
