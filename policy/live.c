@@ -424,9 +424,9 @@ static int take_lock(uid_t owner, struct hb_error *err)
 	return fd;
 }
 
-/* A policy that was lost and is created anew goes on counting where the last one stopped, when that
- * is still known: executors refuse a generation lower than the one they remember. */
-static int64_t first_generation(void)
+/* The generation that was published last, which may be more than what the file says now: the file
+ * was lost, or an old one was put back. 0 when it is not known. */
+static int64_t published_generation(void)
 {
 	struct hb_buf text = HB_BUF_INIT;
 	int64_t last = 0;
@@ -434,7 +434,7 @@ static int64_t first_generation(void)
 	if (hb_fs_read(AT_FDCWD, HB_PATH_POLICY_GENERATION, 32, &text, NULL) == 0 && text.len > 0)
 		last = strtoll(text.data, NULL, 10);
 	hb_buf_free(&text);
-	return last > 0 && last < HB_JSON_INT_MAX ? last + 1 : 1;
+	return last > 0 && last < HB_JSON_INT_MAX ? last : 0;
 }
 
 static bool same_policy(const struct hb_policy *a, const struct hb_policy *b)
@@ -470,7 +470,7 @@ static int read_or_begin(uid_t owner, bool create, const struct hb_bounds *bound
 	if (!create || strcmp(why.code, "policy_missing") != 0)
 		return hb_fail(err, why.code, "%s", why.message);
 	memset(p, 0, sizeof(*p));
-	p->generation = first_generation();
+	p->generation = 1;
 	for (size_t i = 0; i < FEATURES; i++)
 		p->quorum[i] = hb_bounds_quorum(bounds, features[i].name);
 	*fresh = true;
@@ -482,6 +482,7 @@ static int update(uid_t owner, bool create, bool raise, hb_policy_change change,
 {
 	struct hb_bounds *bounds = NULL;
 	struct hb_policy p, before;
+	int64_t highest;
 	bool fresh;
 	int rc = -1, lock = -1;
 
@@ -495,6 +496,13 @@ static int update(uid_t owner, bool create, bool raise, hb_policy_change change,
 	if (read_or_begin(owner, create, bounds, &p, &fresh, err) < 0)
 		goto out;
 	before = p;
+	/* An old file put back counts as a change: verifiers refuse a generation that goes down, and
+	 * a number once used for another policy must not come again. */
+	highest = published_generation();
+	if (highest > p.generation)
+		raise = true;
+	else if (!fresh)
+		highest = p.generation;
 	if (change && change(&p, bounds, arg, err) < 0)
 		goto out;
 	p.generation = before.generation;
@@ -502,8 +510,7 @@ static int update(uid_t owner, bool create, bool raise, hb_policy_change change,
 		goto out;
 	rc = fresh || raise || !same_policy(&before, &p);
 	if (rc == 1) {
-		if (!fresh)
-			p.generation++;
+		p.generation = highest + 1;
 		if (write_policy(&p, owner, err) < 0) {
 			rc = -1;
 			goto out;

@@ -285,6 +285,29 @@ START_TEST(test_generation_goes_on_when_the_file_was_lost)
 }
 END_TEST
 
+START_TEST(test_an_old_file_put_back_is_counted_past)
+{
+	struct order o = {.features = HB_FEATURE_RUNTIME, .user = "123"};
+	struct hb_policy p;
+	char *old;
+
+	ck_assert_int_eq(hb_policy_update(ADMIN, true, change, &o, NULL, NULL), 1);
+	old = test_read(HB_PATH_POLICY, NULL);
+	o.user = "456";
+	ck_assert_int_eq(hb_policy_update(ADMIN, false, change, &o, &p, NULL), 1);
+	ck_assert_int_eq(p.generation, 2);
+	put(old);
+	free(old);
+	/* Also when nothing else changes: whoever saw 2 refuses everything under 1. */
+	o.user = "123";
+	ck_assert_int_eq(hb_policy_update(ADMIN, false, change, &o, &p, NULL), 1);
+	ck_assert_int_eq(p.generation, 3);
+	ck_assert_int_eq(hb_policy_update(ADMIN, false, change, &o, &p, NULL), 0);
+	ck_assert_int_eq(p.generation, 3);
+	expect_text(HB_PATH_POLICY_GENERATION, "3\n");
+}
+END_TEST
+
 static int flip(struct hb_policy *p, const struct hb_bounds *b, void *arg, struct hb_error *err)
 {
 	(void)b;
@@ -355,6 +378,7 @@ int main(void)
 	tcase_add_test(t, test_refused_update_changes_nothing);
 	tcase_add_test(t, test_update_mends_a_policy_outside_the_bounds);
 	tcase_add_test(t, test_generation_goes_on_when_the_file_was_lost);
+	tcase_add_test(t, test_an_old_file_put_back_is_counted_past);
 	tcase_add_test(t, test_concurrent_updates_lose_none);
 	tcase_add_test(t, test_changes_are_noticed);
 	suite_add_tcase(s, t);
