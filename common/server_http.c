@@ -211,6 +211,17 @@ route_find(struct hb_conn *conn)
 	return true;
 }
 
+/* RFC 3986 knows printable ASCII only. Other bytes, which the parser lets through, would also be
+ * text that neither the log nor the audit chain can hold. */
+static bool
+is_target(const struct hb_buf *url)
+{
+	for (size_t i = 0; i < url->len; i++)
+		if (url->data[i] <= ' ' || url->data[i] > '~' || url->data[i] == '#')
+			return false;
+	return url->len > 0 && url->data[0] == '/';
+}
+
 /* Path and query out of the request target (RFC 9112, origin-form only). */
 static int
 target_split(struct hb_conn *conn)
@@ -219,7 +230,7 @@ target_split(struct hb_conn *conn)
 	const char *url = conn->url.len > 0 ? conn->url.data : "";
 	const char *mark = strchr(url, '?');
 
-	if (url[0] != '/' || strlen(url) != conn->url.len || strchr(url, '#') != NULL)
+	if (!is_target(&conn->url))
 		return -1;
 	req->path = mark != NULL ? strndup(url, (size_t)(mark - url)) : hb_strdup(url);
 	if (mark != NULL)

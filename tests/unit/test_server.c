@@ -361,6 +361,8 @@ START_TEST(test_what_is_not_http_is_answered_in_json)
 
 	ck_has(exchange("hello\r\n\r\n"), "\"bad_request\"");
 	ck_has(exchange("GET http://x/health HTTP/1.1\r\n\r\n"), "\"bad_request\"");
+	ck_has(exchange("GET /\xff\xfe HTTP/1.1\r\n\r\n"), "\"bad_request\"");
+	ck_has(exchange("GET /health?\xc3\xa9 HTTP/1.1\r\n\r\n"), "\"bad_request\"");
 	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}"),
 	       " 400 ");
 	ck_has(exchange("POST /echo HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: "
