@@ -79,9 +79,12 @@ static void answered(int status, const json_t *body, const struct hb_error *why,
 	struct handover *h = arg;
 	struct hb_error err = {0};
 
-	if (status == 0)
-		refused(h, 503, why);
-	else if (hb_reply_failed(status, body, &err) < 0)
+	if (status == 0) {
+		err = *why;
+		if (strcmp(err.code, "timeout") == 0)
+			hb_fail_prefix(&err, "it isn't known whether it was taken");
+		refused(h, 503, &err);
+	} else if (hb_reply_failed(status, body, &err) < 0)
 		refused(h, status == 200 ? 422 : 503, &err);
 	else
 		succeeded(h, body);

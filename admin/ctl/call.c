@@ -34,7 +34,7 @@ static int control_secret(struct hb_secret *out, struct hb_error *err)
 	if (geteuid() == 0)
 		return hb_secret_read(AT_FDCWD, HB_PATH_CONTROL_SECRET, hb_peer_uid(HB_PEER_BROKER), 512, out, err);
 	snprintf(path, sizeof path, "clients/%u/control-secret", (unsigned)geteuid());
-	return hb_secret_read(AT_FDCWD, path, geteuid(), 512, out, err);
+	return hb_secret_read_delivered(AT_FDCWD, path, geteuid(), hb_peer_gid(HB_PEER_BROKER), 512, out, err);
 }
 
 /* A description of an operation or of a process may hold an "error" of its own: that is an answer, not a refusal. */

@@ -114,6 +114,9 @@ struct ctl_setup {
 };
 int ctl_setup_state(struct ctl *c, const struct ctl_setup *s, int *changed, struct hb_error *err);
 
+/* Root at the host lets a further user be an approver at all. */
+int ctl_bounds_add_user(const char *user, int *changed, struct hb_error *err);
+
 /* The i-th directory of the state with the owner and mode it must have; false past the end. */
 struct ctl_layout_entry {
 	const char *path;
@@ -196,5 +199,23 @@ CTL_COMMAND(ctl_cmd_keys_show);
 CTL_COMMAND(ctl_cmd_pause);
 CTL_COMMAND(ctl_cmd_resume);
 CTL_COMMAND(ctl_cmd_revoke);
+CTL_COMMAND(ctl_cmd_users_list);
+CTL_COMMAND(ctl_cmd_users_set);
+CTL_COMMAND(ctl_cmd_users_add);
+CTL_COMMAND(ctl_cmd_users_remove);
+CTL_COMMAND(ctl_cmd_features_enable);
+CTL_COMMAND(ctl_cmd_features_disable);
+CTL_COMMAND(ctl_cmd_bot_token_set);
+CTL_COMMAND(ctl_cmd_bot_token_clear);
+CTL_COMMAND(ctl_cmd_secrets_rotate);
+CTL_COMMAND(ctl_cmd_admin_key_show);
+CTL_COMMAND(ctl_cmd_admin_key_rotate);
+CTL_COMMAND(ctl_cmd_admin_enable);
+CTL_COMMAND(ctl_cmd_admin_disable);
+CTL_COMMAND(ctl_cmd_admin_status);
+CTL_COMMAND(ctl_cmd_admin_browser);
+CTL_COMMAND(ctl_cmd_purge);
+CTL_COMMAND(ctl_cmd_images_lock);
+CTL_COMMAND(ctl_cmd_images_verify);
 
 #endif

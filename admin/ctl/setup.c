@@ -100,8 +100,8 @@ static int make_secret(const char *path, enum hb_peer owner, int *changed, struc
 }
 
 /* The same secret for a second reader, as a file of its own. */
-static int copy_secret(const char *from, enum hb_peer from_owner, const char *to, uid_t uid, int *changed,
-		       struct hb_error *err)
+static int copy_secret(const char *from, enum hb_peer from_owner, const char *to, mode_t mode, uid_t uid, gid_t gid,
+		       int *changed, struct hb_error *err)
 {
 	struct hb_secret s;
 	int rc;
@@ -110,14 +110,34 @@ static int copy_secret(const char *from, enum hb_peer from_owner, const char *to
 		return 0;
 	if (hb_secret_read(AT_FDCWD, from, hb_peer_uid(from_owner), 512, &s, err) < 0)
 		return -1;
-	rc = hb_fs_write_atomic(AT_FDCWD, to, s.text, s.len, 0600, uid, (gid_t)uid, err);
+	rc = hb_fs_write_atomic(AT_FDCWD, to, s.text, s.len, mode, uid, gid, err);
 	hb_secret_free(&s);
 	*changed += rc == 0;
 	return rc;
 }
 
+/* What a client reads; the broker's group may write it, so that a rotation arrives, and not read it. */
+static int deliverable(const char *path, uid_t uid, struct hb_error *err)
+{
+	gid_t gid = hb_peer_gid(HB_PEER_BROKER);
+	int fd = hb_fs_open_beneath(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC, 0, err);
+	struct stat st;
+	int rc = 0;
+
+	if (fd < 0)
+		return -1;
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
+		rc = hb_fail(err, "state", "%s must be a regular file with one name: remove it", path);
+	else if ((st.st_uid != uid || st.st_gid != gid || (st.st_mode & 07777) != 0620) &&
+		 (fchown(fd, uid, gid) < 0 || fchmod(fd, 0620) < 0))
+		rc = hb_fail_errno(err, "state", "can't set owner and mode of %s", path);
+	hb_close(&fd);
+	return rc;
+}
+
 static int client_secrets(const struct hb_config *config, int *changed, struct hb_error *err)
 {
+	gid_t broker = hb_peer_gid(HB_PEER_BROKER);
 	const char **uids;
 	size_t n = hb_config_list(config, "broker.client_uids", &uids);
 
@@ -125,10 +145,11 @@ static int client_secrets(const struct hb_config *config, int *changed, struct h
 		unsigned long uid = strtoul(uids[i], NULL, 10);
 		char path[64];
 		snprintf(path, sizeof path, "clients/%lu", uid);
-		if (hb_fs_mkdirs(AT_FDCWD, path, 0700, (uid_t)uid, (gid_t)uid, err) < 0)
+		if (hb_fs_mkdirs(AT_FDCWD, path, 0710, (uid_t)uid, broker, err) < 0)
 			return -1;
 		snprintf(path, sizeof path, "clients/%lu/control-secret", uid);
-		if (copy_secret(HB_PATH_CONTROL_SECRET, HB_PEER_BROKER, path, (uid_t)uid, changed, err) < 0)
+		if (copy_secret(HB_PATH_CONTROL_SECRET, HB_PEER_BROKER, path, 0620, (uid_t)uid, broker, changed, err) < 0 ||
+		    deliverable(path, (uid_t)uid, err) < 0)
 			return -1;
 	}
 	return 0;
@@ -147,9 +168,10 @@ static int make_secrets(const struct hb_config *config, int *changed, struct hb_
 	}
 	if (make_secret(HB_PATH_CONTROL_SECRET, HB_PEER_BROKER, changed, err) < 0 ||
 	    make_secret(HB_PATH_APPROVER_APPROVAL_SECRET, HB_PEER_APPROVER, changed, err) < 0 ||
-	    copy_secret(HB_PATH_APPROVER_APPROVAL_SECRET, HB_PEER_APPROVER, HB_PATH_BROKER_APPROVAL_SECRET,
-			hb_peer_uid(HB_PEER_BROKER), changed, err) < 0 ||
+	    copy_secret(HB_PATH_APPROVER_APPROVAL_SECRET, HB_PEER_APPROVER, HB_PATH_BROKER_APPROVAL_SECRET, 0600,
+			hb_peer_uid(HB_PEER_BROKER), hb_peer_gid(HB_PEER_BROKER), changed, err) < 0 ||
 	    make_secret(HB_PATH_ADMIN_KEY, HB_PEER_ADMIN, changed, err) < 0 ||
+	    make_secret(HB_PATH_SCRAPE_KEY, HB_PEER_ADMIN, changed, err) < 0 ||
 	    make_secret(HB_PATH_SSH_INTEGRITY, HB_PEER_SSH, changed, err) < 0 ||
 	    client_secrets(config, changed, err) < 0)
 		return -1;
@@ -243,32 +265,29 @@ static int write_config(const struct ctl_setup *s, struct hb_config **config, in
 	return rc;
 }
 
-/* Root named another image on this host: its repository joins the bounds. */
-static int extend_bounds(const char *name, int *changed, struct hb_error *err)
+/* One more item in a list of bounds.conf, the rest of the file as it was. */
+static int extend_list(const char *section, const char *key, const char *item, int *changed, struct hb_error *err)
 {
 	struct hb_buf old = HB_BUF_INIT, text = HB_BUF_INIT;
-	struct hb_bounds *b = NULL;
-	const char *line, *end;
+	char header[32], name[40];
+	const char *line = NULL, *next, *end;
 	int rc = -1;
 
-	if (hb_bounds_load(AT_FDCWD, HB_PATH_BOUNDS, &b, err) < 0)
-		return -1;
-	if (hb_bounds_repository(b, name)) {
-		hb_bounds_free(b);
-		return 0;
-	}
-	hb_bounds_free(b);
+	snprintf(header, sizeof header, "[%s]", section);
+	snprintf(name, sizeof name, "\n%s", key);
 	if (hb_fs_read(AT_FDCWD, HB_PATH_BOUNDS, 1 << 20, &old, err) < 0)
 		return -1;
-	line = strstr(old.data, "\nrepositories");
-	end = line ? strchr(line + 1, '\n') : NULL;
+	line = old.len ? strstr(old.data, header) : NULL;
+	next = line ? strstr(line, "\n[") : NULL;
+	line = line ? strstr(line, name) : NULL;
+	end = line && (!next || line < next) ? strchr(line + 1, '\n') : NULL;
 	if (!end) {
-		hb_fail(err, "out_of_bounds", "bounds.conf has no line `repositories = ...` below [images]: add %s there",
-			name);
+		hb_fail(err, "out_of_bounds", "bounds.conf has no line `%s = ...` below [%s]: add %s there", key, section,
+			item);
 		goto out;
 	}
 	hb_buf_add(&text, old.data, (size_t)(end - old.data));
-	hb_buf_printf(&text, end[-1] == '=' || end[-2] == '=' ? " %s" : ", %s", name);
+	hb_buf_printf(&text, end[-1] == '=' || end[-2] == '=' ? " %s" : ", %s", item);
 	hb_buf_adds(&text, end);
 	rc = hb_fs_write_atomic(AT_FDCWD, HB_PATH_BOUNDS, text.data, text.len, 0644, 0, 0, err);
 	*changed += rc == 0;
@@ -276,6 +295,24 @@ out:
 	hb_buf_free(&old);
 	hb_buf_free(&text);
 	return rc;
+}
+
+/* Root named another image on this host: its repository joins the bounds. */
+static int extend_bounds(const char *name, int *changed, struct hb_error *err)
+{
+	struct hb_bounds *b = NULL;
+	bool there;
+
+	if (hb_bounds_load(AT_FDCWD, HB_PATH_BOUNDS, &b, err) < 0)
+		return -1;
+	there = hb_bounds_repository(b, name);
+	hb_bounds_free(b);
+	return there ? 0 : extend_list("images", "repositories", name, changed, err);
+}
+
+int ctl_bounds_add_user(const char *user, int *changed, struct hb_error *err)
+{
+	return extend_list("users", "allowed", user, changed, err);
 }
 
 /* The first bounds: this image's repository, the local console, and the users named. */
