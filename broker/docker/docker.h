@@ -26,8 +26,8 @@ struct hb_docker {
 	int runner_fd;     /* bubblewrap's runner, or -1 */
 	pid_t runner_pid;
 	struct event *runner_event;
-	struct event *sweep; /* next try to clear away what a crash left */
-	bool swept;
+	struct event *sweep; /* next look for what a crash left */
+	bool swept;          /* nothing was left, last time */
 };
 
 extern const struct hb_program hb_docker_program;
@@ -46,7 +46,7 @@ void hb_docker_note_engine(struct hb_worker *w, const struct hb_engine *e, const
 /* The work of an approved operation (work.c). */
 int hb_docker_work(struct hb_worker *w, json_t **result, struct hb_error *err);
 
-/* sweep.c: containers of ours that no operation waits for any more; at start, and until it has worked once. */
+/* sweep.c: containers of ours that no operation waits for any more; now, and from then on every few seconds. */
 void hb_docker_sweep(struct hb_docker *d);
 
 #endif

@@ -177,7 +177,8 @@ static struct hb_engine_stream *begin(const struct hb_engine *e, const char *met
 		if (wait_for(e, s->fd, POLLIN, deadline, err) < 0)
 			goto out;
 		hb_engine_stream_pump(s);
-		if (s->failed || (s->ended && !s->headers)) {
+		/* One that breaks off behind its headers has begun: its reader finds out. */
+		if (!s->headers && (s->failed || s->ended)) {
 			hb_fail(err, "engine_bad_reply", "the Docker engine ended the connection without an answer");
 			goto out;
 		}

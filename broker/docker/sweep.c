@@ -1,5 +1,6 @@
 /*
- * What a crash left: containers that we made for operations nobody waits for any more.
+ * What a crash left: containers that we made for operations nobody waits for any more. Looked for at the start, and
+ * from then on every few seconds together with a look at which containers are ours.
  *
  * Two tasks with the ledger between them. The first lists what carries our label; the executor picks those of
  * operations that its own ledger knows and that are over; the second ends or removes exactly these. A label alone
@@ -14,7 +15,7 @@
 #include "common/json.h"
 #include "common/log.h"
 
-#define AGAIN_SECONDS 20
+#define AGAIN_SECONDS 10 /* also how soon a new container of ours is known by its id */
 #define TASK_SECONDS 60
 
 /* --- in workers --- */
@@ -29,7 +30,7 @@ static int list_work(struct hb_worker *w, json_t **result, struct hb_error *err)
 	size_t i;
 	int rc = -1;
 
-	/* A look as well, so that what is ours is known before the first operation. */
+	/* A look as well, so that what is ours is known by its id before anybody renames it. */
 	if (hb_docker_engine(w, &e, err) == 0 && hb_docker_look(w, &e, err) == 0)
 		rc = hb_engine_ask(&e, "GET", path, NULL, "listing containers", &rows, err);
 	json_array_foreach (rows, i, row) {
@@ -91,12 +92,12 @@ static void on_cleared(const json_t *result, const struct hb_error *err, void *a
 	if (err) {
 		json_object_set_new(detail, "code", json_string(err->code));
 		json_object_set_new(detail, "error", json_string(err->message));
-		again(d, AGAIN_SECONDS);
 	}
 	if (hb_audit_append(d->process->audit, "docker", err ? "failed" : "ok", detail, &failed) < 0)
 		hb_log(HB_LOG_ERROR, "audit_failed", "msg", failed.message, NULL);
 	json_decref(detail);
 	d->swept = !err;
+	again(d, AGAIN_SECONDS);
 }
 
 /* What is to be done with it; NULL: nothing. */
@@ -128,8 +129,8 @@ static void on_listed(const json_t *result, const struct hb_error *err, void *ar
 	struct hb_error failed;
 	size_t i;
 
+	again(d, AGAIN_SECONDS);
 	if (err) {
-		again(d, AGAIN_SECONDS);
 		json_decref(todo);
 		return;
 	}
@@ -147,7 +148,6 @@ static void on_listed(const json_t *result, const struct hb_error *err, void *ar
 	if (!d->swept && (hb_audit_append(d->process->audit, "docker", "intent", input, &failed) < 0 ||
 			  hb_executor_task(d->executor, clear_work, input, TASK_SECONDS, on_cleared, d, &failed) < 0)) {
 		hb_log(HB_LOG_ERROR, "sweep_failed", "code", failed.code, "msg", failed.message, NULL);
-		again(d, AGAIN_SECONDS);
 	}
 	json_decref(input);
 }
@@ -171,5 +171,6 @@ void hb_docker_sweep(struct hb_docker *d)
 	d->swept = false;
 	if (!d->sweep)
 		d->sweep = evtimer_new(d->process->base, on_timer, d);
+	event_del(d->sweep);
 	again(d, 0);
 }
