@@ -341,19 +341,18 @@ static int
 read_file(int dirfd, const char *path, struct hb_buf *text, struct hb_error *err)
 {
 	struct hb_error e;
-	int fd, rc;
 
-	fd = hb_fs_open_beneath(dirfd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, &e);
-	if (fd < 0)
-		return hb_fail(err,
-			       strcmp(e.code, "not_found") == 0 ? "config_missing"
-								: "config_unreadable",
-			       "the configuration can't be read: %s", e.message);
 	/* What decides about isolation and listeners may be written by root, or by whoever we are.
 	 */
-	rc = hb_fs_check_trusted(fd, path, geteuid(), err);
-	hb_close(&fd);
-	return rc == 0 ? hb_fs_read(dirfd, path, HB_INI_FILE_MAX, text, err) : -1;
+	if (hb_fs_read_trusted(dirfd, path, geteuid(), HB_INI_FILE_MAX, text, &e) == 0)
+		return 0;
+	if (strcmp(e.code, "not_found") == 0)
+		return hb_fail(err, "config_missing", "the configuration can't be read: %s",
+			       e.message);
+	if (strcmp(e.code, "open_failed") == 0 || strcmp(e.code, "unsafe_path") == 0)
+		return hb_fail(err, "config_unreadable", "the configuration can't be read: %s",
+			       e.message);
+	return hb_fail(err, e.code, "%s", e.message);
 }
 
 int

@@ -76,31 +76,21 @@ read_all(int fd, char *data, size_t len, size_t *got)
 	return (int)n;
 }
 
-int
-hb_fs_read(int dirfd, const char *path, size_t max, struct hb_buf *out, struct hb_error *err)
+static int
+read_whole(int fd, const char *path, size_t max, struct hb_buf *out, struct hb_error *err)
 {
 	struct stat st;
 	size_t got, room;
-	char *data = NULL;
-	int fd, n, rc = -1;
+	char *data;
+	int n, rc = -1;
 
-	/* O_NONBLOCK: a FIFO put in the file's place must not hang us. */
-	fd = hb_fs_open_beneath(dirfd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
-	if (fd < 0)
-		return -1;
-	if (fstat(fd, &st) != 0) {
-		hb_fail_errno(err, "read_failed", "reading %s", path);
-		goto out;
-	}
-	if (!S_ISREG(st.st_mode)) {
-		hb_fail(err, "not_regular", "%s is not a regular file", path);
-		goto out;
-	}
-	if (st.st_size < 0 || (uintmax_t)st.st_size > max) {
-		hb_fail(err, "too_large", "%s has %jd bytes; at most %zu are allowed", path,
-			(intmax_t)st.st_size, max);
-		goto out;
-	}
+	if (fstat(fd, &st) != 0)
+		return hb_fail_errno(err, "read_failed", "reading %s", path);
+	if (!S_ISREG(st.st_mode))
+		return hb_fail(err, "not_regular", "%s is not a regular file", path);
+	if (st.st_size < 0 || (uintmax_t)st.st_size > max)
+		return hb_fail(err, "too_large", "%s has %jd bytes; at most %zu are allowed", path,
+			       (intmax_t)st.st_size, max);
 	/* Files of /proc and /sys say 0 and have contents all the same. */
 	room = st.st_size > 0 ? (size_t)st.st_size : max < 65536 ? max : 65536;
 	data = hb_calloc(1, room + 1);
@@ -114,8 +104,34 @@ hb_fs_read(int dirfd, const char *path, size_t max, struct hb_buf *out, struct h
 		hb_buf_add(out, data, got);
 		rc = 0;
 	}
-out:
 	free(data);
+	return rc;
+}
+
+/* O_NONBLOCK: a FIFO put in the file's place must not hang us. */
+int
+hb_fs_read(int dirfd, const char *path, size_t max, struct hb_buf *out, struct hb_error *err)
+{
+	int fd = hb_fs_open_beneath(dirfd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err), rc;
+
+	if (fd < 0)
+		return -1;
+	rc = read_whole(fd, path, max, out, err);
+	hb_close(&fd);
+	return rc;
+}
+
+int
+hb_fs_read_trusted(int dirfd, const char *path, uid_t owner, size_t max, struct hb_buf *out,
+		   struct hb_error *err)
+{
+	int fd = hb_fs_open_beneath(dirfd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err), rc;
+
+	if (fd < 0)
+		return -1;
+	rc = hb_fs_check_trusted(fd, path, owner, err);
+	if (rc == 0)
+		rc = read_whole(fd, path, max, out, err);
 	hb_close(&fd);
 	return rc;
 }

@@ -21,6 +21,11 @@ int hb_fs_open_beneath(int dirfd, const char *path, int flags, mode_t mode, stru
 /* Whole file, at most `max` bytes (code too_large). */
 int hb_fs_read(int dirfd, const char *path, size_t max, struct hb_buf *out, struct hb_error *err);
 
+/* The same for a file that decides about something: hb_fs_check_trusted and the bytes come from one
+ * descriptor. */
+int hb_fs_read_trusted(int dirfd, const char *path, uid_t owner, size_t max, struct hb_buf *out,
+		       struct hb_error *err);
+
 /* A secret: regular file, one link, owned by `owner` or root, no group or other bits, 1..max bytes;
  * one trailing newline is dropped. Memory is sodium_malloc'ed and NUL-terminated; free with
  * hb_secret_free. Codes: secret_missing, secret_permissions (says the chmod/chown that mends it),

@@ -62,17 +62,12 @@ hb_public_key_load(int dirfd, const char *path, struct hb_public_key *out, struc
 {
 	struct hb_buf text = HB_BUF_INIT;
 	struct hb_public_key key;
-	int fd, rc = -1;
+	int rc = -1;
 
 	init_sodium();
-	fd = hb_fs_open_beneath(dirfd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
-	if (fd < 0)
-		return hb_fail_prefix(err, "the approver's public key");
 	/* Whoever can replace it decides whose consent counts: root's file, or our own. */
-	if (hb_fs_check_trusted(fd, path, geteuid(), err) != 0)
-		goto out;
-	if (hb_fs_read(dirfd, path, KEY_FILE_MAX, &text, err) != 0)
-		goto out;
+	if (hb_fs_read_trusted(dirfd, path, geteuid(), KEY_FILE_MAX, &text, err) != 0)
+		return hb_fail_prefix(err, "the approver's public key");
 	if (text.len > 0 && text.data[text.len - 1] == '\n')
 		text.data[--text.len] = '\0';
 	if (text.len == 0 || strlen(text.data) != text.len ||
@@ -85,7 +80,6 @@ hb_public_key_load(int dirfd, const char *path, struct hb_public_key *out, struc
 	*out = key;
 	rc = 0;
 out:
-	hb_close(&fd);
 	hb_buf_free(&text);
 	return rc;
 }

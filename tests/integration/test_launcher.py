@@ -402,8 +402,10 @@ class OneProcess(LauncherCase):
         state.directory("docker", 0o700, state.uid("ssh"))
         self.refused(state, 77, "state_permissions")
 
-    def test_missing_or_malformed_host_id(self):
+    def test_missing_loose_or_malformed_host_id(self):
         state = self.make()
+        os.chmod(state.file("public/host-id"), 0o666)
+        self.refused(state, 78, "chmod go-w public/host-id")
         state.write("public/host-id", "no\n", 0o644)
         self.refused(state, 78, "public/host-id")
         os.unlink(state.file("public/host-id"))

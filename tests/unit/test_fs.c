@@ -330,6 +330,23 @@ START_TEST(test_space)
 }
 END_TEST
 
+START_TEST(test_read_trusted)
+{
+	struct hb_buf text = HB_BUF_INIT;
+
+	test_puts("f", "abc");
+	chmod("f", 0664);
+	ck_fails(hb_fs_read_trusted(AT_FDCWD, "f", geteuid(), 3, &text, err), "loose_permissions");
+	ck_assert_uint_eq(text.len, 0);
+	chmod("f", 0644);
+	ck_fails(hb_fs_read_trusted(AT_FDCWD, "f", geteuid(), 2, &text, err), "too_large");
+	ck_works(hb_fs_read_trusted(AT_FDCWD, "f", geteuid(), 3, &text, err));
+	ck_assert_str_eq(text.data, "abc");
+	ck_fails(hb_fs_read_trusted(AT_FDCWD, "g", geteuid(), 3, &text, err), "not_found");
+	hb_buf_free(&text);
+}
+END_TEST
+
 START_TEST(test_check_trusted)
 {
 	int fd;
@@ -373,6 +390,7 @@ main(void)
 	tcase_add_test(t, test_remove_tree);
 	tcase_add_test(t, test_remove_deep_tree);
 	tcase_add_test(t, test_space);
+	tcase_add_test(t, test_read_trusted);
 	tcase_add_test(t, test_check_trusted);
 	suite_add_tcase(s, t);
 	return test_run(s);
