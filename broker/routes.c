@@ -228,29 +228,6 @@ relay_body(struct hb_broker *b, struct hb_request *req, enum hb_peer server, con
 	json_decref(body);
 }
 
-/* body is stolen; NULL for GET. */
-static void
-relay_body(struct hb_broker *b, struct hb_request *req, enum hb_peer server, const char *method,
-	   const char *path, json_t *body, const char *wanted)
-{
-	struct relay *r = hb_calloc(1, sizeof(*r));
-	struct hb_call call = {.server = server,
-			       .method = method,
-			       .path = path,
-			       .body = body,
-			       .timeout_ms = HB_SEAL_TIMEOUT_MS,
-			       .on_done = relay_answered,
-			       .arg = r};
-
-	r->b = b;
-	r->req = req;
-	r->server = server;
-	r->wanted = wanted;
-	hb_request_on_close(req, relay_gone, r);
-	hb_client_start(b->process->client, &call);
-	json_decref(body);
-}
-
 static void
 relay(struct hb_broker *b, struct hb_request *req, enum hb_peer server, const char *method,
       const char *path, const char *wanted)
@@ -322,58 +299,15 @@ route_runtime(struct hb_request *req, void *ctx)
 		relay(ctx, req, HB_PEER_INSTALLER, "GET", "/runtime", NULL);
 }
 
+/* Passed on to the installer as it is: it knows what may be in there. */
 static void
-route_verify(struct hb_request *req, void *ctx)
+route_passed_on(struct hb_request *req, void *ctx)
 {
-	struct hb_error err;
+	const char *path = hb_request_path(req) + strlen("/runtime");
 
-	if (!hb_access_ok(ctx, req))
-		return;
-	if (json_object_size(hb_request_json(req)) > 0) {
-		hb_fail(&err, "unknown_field", "/runtime/verify takes an empty object");
-		hb_refuse(req, &err);
-		return;
-	}
-	relay(ctx, req, HB_PEER_INSTALLER, "POST", "/verify", NULL);
-}
-
-static void
-route_backups(struct hb_request *req, void *ctx)
-{
-	if (may_read(ctx, req))
-		relay(ctx, req, HB_PEER_INSTALLER, "GET", "/backups", NULL);
-}
-
-/* A drill runs the payload with the secrets of a backup: on the host itself, for its operator. */
-static void
-check_backup(struct hb_broker *b, struct hb_request *req, const char *path)
-{
-	struct {
-		const char *backup;
-	} in = {0};
-	static const struct hb_field fields[] = {
-		{"backup", HB_FIELD_TEXT, HB_FIELD_REQUIRED, 0, 1, 255}};
-	struct hb_error err;
-
-	if (!hb_access_ok(b, req))
-		return;
-	if (hb_fields_decode(hb_request_json(req), fields, 1, &in, &err) < 0)
-		hb_refuse(req, &err);
-	else
-		relay_body(b, req, HB_PEER_INSTALLER, "POST", path,
-			   json_pack("{s:s}", "backup", in.backup), NULL);
-}
-
-static void
-route_backup_verify(struct hb_request *req, void *ctx)
-{
-	check_backup(ctx, req, "/backups/verify");
-}
-
-static void
-route_backup_drill(struct hb_request *req, void *ctx)
-{
-	check_backup(ctx, req, "/backups/drill");
+	if (hb_access_ok(ctx, req))
+		relay_body(ctx, req, HB_PEER_INSTALLER, "POST", path,
+			   json_deep_copy(hb_request_json(req)), NULL);
 }
 
 static void
@@ -432,10 +366,9 @@ const struct hb_route hb_broker_routes[] = {
 	 route_operation},
 	{HB_GET, "/receipts/", HB_PEER_BIT(HB_PEER_OPERATOR), 0, HB_ROUTE_NOBODY | HB_ROUTE_PREFIX, hb_route_receipt},
 	{HB_GET, "/runtime", LOOKERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_runtime},
-	{HB_POST, "/runtime/verify", CALLERS, SMALL, HB_ROUTE_TCP, route_verify},
-	{HB_GET, "/backups", LOOKERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_backups},
-	{HB_POST, "/backups/verify", CALLERS, SMALL, HB_ROUTE_TCP, route_backup_verify},
-	{HB_POST, "/backups/drill", HB_PEER_BIT(HB_PEER_OPERATOR), SMALL, 0, route_backup_drill},
+	{HB_POST, "/runtime/verify", CALLERS, SMALL, HB_ROUTE_TCP, route_passed_on},
+	{HB_POST, "/runtime/stage", CALLERS, SMALL, HB_ROUTE_TCP, route_passed_on},
+	{HB_POST, "/runtime/probe", CALLERS, SMALL, HB_ROUTE_TCP, route_passed_on},
 	{HB_GET, "/backups", LOOKERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_backups},
 	{HB_POST, "/backups/verify", CALLERS, SMALL, HB_ROUTE_TCP, route_backup_verify},
 	{HB_POST, "/backups/drill", HB_PEER_BIT(HB_PEER_OPERATOR), SMALL, 0, route_backup_drill},

@@ -21,6 +21,7 @@ const struct hb_edge hb_edges[] = {
 	{HB_PEER_OPERATOR, HB_PEER_BROKER, "hermesctl asks for operations and reads them"},
 	{HB_PEER_OPERATOR, HB_PEER_ADMIN, "hermesctl reads status and changes live policy"},
 	{HB_PEER_OPERATOR, HB_PEER_APPROVER, "hermesctl approve, as a console approver"},
+	{HB_PEER_OPERATOR, HB_PEER_INSTALLER, "hermesctl stops the runtime for a snapshot"},
 	{HB_PEER_CONSOLE, HB_PEER_APPROVER, "a listed person decides in a terminal"},
 
 	{HB_PEER_BROKER, HB_PEER_INSTALLER, "seal, execute, status"},

@@ -6,41 +6,68 @@
 #include "admin/ctl/ctl.h"
 #include "common/json.h"
 
-/* install, start, stop, restart differ only in what the request holds. */
-static int operate_command(struct ctl *c, const char *action, int argc, char **argv)
+/* Which options an action has besides those that all have. */
+#define WITH_IMAGE 1u
+#define WITH_RELEASE 2u
+
+struct wishes {
+	const char *approve, *user, *image, *platform, *pin, *release, *data;
+};
+
+static json_t *request_of(const struct ctl *c, const char *action, unsigned with, const struct wishes *w)
 {
-	char name[40];
-	const char *image = NULL, *approve = NULL, *user = NULL, *platform = NULL, *pin = NULL;
-	const struct ctl_option options[] = {
-		{"approve", NULL, "consent in advance; the approver still signs the exact digest", &approve, NULL},
-		{"user", "ID", "the user in whose name it is asked", &user, NULL},
-		{"image", "REF", "repository:tag@sha256:... instead of the configured image", &image, NULL},
-		{"platform", "OS/ARCH", "linux/amd64 or linux/arm64 (default: this machine)", &platform, NULL},
-		{"platform-digest", "DIGEST", "the manifest that the platform must resolve to", &pin, NULL},
+	json_t *request = json_pack("{s:s}", "action", action);
+	const char *image = w->image;
+
+	if (with & WITH_IMAGE && !image)
+		image = hb_config_text(c->config, "runtime.image");
+	const struct {
+		const char *name, *value;
+	} fields[] = {{"image", image}, {"platform", w->platform}, {"platform_digest", w->pin},
+		      {"release", w->release}, {"data", w->data}};
+	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+		if (fields[i].value)
+			json_object_set_new(request, fields[i].name, json_string(fields[i].value));
+	return request;
+}
+
+/* The actions differ only in what the request holds. */
+static int operate_command(struct ctl *c, const char *action, unsigned with, int argc, char **argv)
+{
+	struct wishes w = {0};
+	const struct ctl_option image_options[] = {
+		{"image", "REF", "repository:tag@sha256:... instead of the configured image", &w.image, NULL},
+		{"platform", "OS/ARCH", "linux/amd64 or linux/arm64 (default: this machine)", &w.platform, NULL},
+		{"platform-digest", "DIGEST", "the manifest that the platform must resolve to", &w.pin, NULL},
 	};
-	bool install = strcmp(action, "install") == 0;
+	const struct ctl_option release_options[] = {
+		{"release", "DIGEST", "64 hex digits (default: the previous release)", &w.release, NULL},
+		{"data", "WORD", "keep: as it is (the default); restore: back to the copy of that release", &w.data,
+		 NULL},
+	};
+	struct ctl_option options[8] = {
+		{"approve", NULL, "consent in advance; the approver still signs the exact digest", &w.approve, NULL},
+		{"user", "ID", "the user in whose name it is asked", &w.user, NULL},
+	};
 	struct ctl_operate op = {.feature = "runtime"};
 	struct hb_error err = {0};
 	json_t *final = NULL;
+	size_t count = 2;
+	char name[40];
 	int code;
 
+	for (size_t i = 0; with & WITH_IMAGE && i < sizeof image_options / sizeof image_options[0]; i++)
+		options[count++] = image_options[i];
+	for (size_t i = 0; with & WITH_RELEASE && i < sizeof release_options / sizeof release_options[0]; i++)
+		options[count++] = release_options[i];
 	snprintf(name, sizeof name, "runtime %s", action);
-	if (ctl_parse(c, name, options, install ? 5 : 2, argc, argv, 0, 0) < 0)
+	if (ctl_parse(c, name, options, count, argc, argv, 0, 0) < 0)
 		return CTL_USAGE;
 	if (ctl_open(c, &err) < 0)
 		return ctl_error(c, &err);
-	op.request = json_pack("{s:s}", "action", action);
-	if (install) {
-		if (!image)
-			image = hb_config_text(c->config, "runtime.image");
-		json_object_set_new(op.request, "image", json_string(image));
-		if (platform)
-			json_object_set_new(op.request, "platform", json_string(platform));
-		if (pin)
-			json_object_set_new(op.request, "platform_digest", json_string(pin));
-	}
-	op.user = user;
-	op.approve = approve != NULL;
+	op.request = request_of(c, action, with, &w);
+	op.user = w.user;
+	op.approve = w.approve != NULL;
 	code = ctl_operate(c, &op, &final, &err);
 	if (code < 0)
 		return ctl_error(c, &err);
@@ -48,25 +75,20 @@ static int operate_command(struct ctl *c, const char *action, int argc, char **a
 	return ctl_result(c, final, code);
 }
 
-int ctl_cmd_runtime_install(struct ctl *c, int argc, char **argv)
-{
-	return operate_command(c, "install", argc, argv);
-}
+#define OPERATION(action, with) \
+	int ctl_cmd_runtime_##action(struct ctl *c, int argc, char **argv) \
+	{ \
+		return operate_command(c, #action, with, argc, argv); \
+	}
 
-int ctl_cmd_runtime_start(struct ctl *c, int argc, char **argv)
-{
-	return operate_command(c, "start", argc, argv);
-}
-
-int ctl_cmd_runtime_stop(struct ctl *c, int argc, char **argv)
-{
-	return operate_command(c, "stop", argc, argv);
-}
-
-int ctl_cmd_runtime_restart(struct ctl *c, int argc, char **argv)
-{
-	return operate_command(c, "restart", argc, argv);
-}
+OPERATION(install, WITH_IMAGE)
+OPERATION(upgrade, WITH_IMAGE)
+OPERATION(rollback, WITH_RELEASE)
+OPERATION(start, 0)
+OPERATION(stop, 0)
+OPERATION(restart, 0)
+OPERATION(remove, 0)
+OPERATION(prune, 0)
 
 static json_t *get_runtime(struct ctl *c, const char *command, int argc, char **argv, int *code)
 {

@@ -250,21 +250,16 @@ static int put_back(struct hb_work *w, const json_t *old, struct hb_error *why)
 
 /* --- the data of a switch --- */
 
-/* Copies of the data that this switch makes: none when the release stays and its data too, or when
+/* Whether this switch has to copy the data: not when the release stays and its data too, nor when
  * there is nothing to copy. -1 with err. */
-static int copies_needed(const json_t *old, const json_t *next, const char *snapshot,
-			 struct hb_error *err)
+static int copy_needed(const json_t *old, const json_t *next, const char *snapshot,
+		       struct hb_error *err)
 {
-	const char *data = data_of(next);
 	bool changes = strcmp(hb_json_text(old, "current", ""),
 			      hb_json_text(next, "manifest_digest", "")) != 0;
-	int holds = hb_data_holds(data, err);
+	int holds = hb_data_holds(data_of(next), err);
 
-	if (holds < 0)
-		return -1;
-	if (!holds)
-		return snapshot ? 1 : 0;
-	return snapshot ? 2 : changes ? 1 : 0;
+	return holds < 0 ? -1 : holds && (snapshot || changes);
 }
 
 /* Nothing runs now. The copy is journaled before anything may change the data. */
@@ -318,15 +313,14 @@ static json_t *settle_copies(struct hb_work *w, const json_t *old, const char *d
 /* --- the switch --- */
 
 /* Everything that is in doubt until it is healthy. */
-static int switch_over(struct hb_work *w, json_t *old, const json_t *next, int copies,
+static int switch_over(struct hb_work *w, json_t *old, const json_t *next, bool copy,
 		       const char *snapshot, struct hb_error *err)
 {
 	const char *data = data_of(next);
-	bool holds = copies == 2 || (copies == 1 && !snapshot);
 	json_t *more;
 
 	if (hb_work_ask(w, json_pack("{s:s}", "ask", "stop"), NULL, err) < 0 ||
-	    (holds && copy_data(w, old, data, err) < 0) ||
+	    (copy && copy_data(w, old, data, err) < 0) ||
 	    (snapshot && hb_snapshot_put(data, snapshot, err) < 0) ||
 	    write_new(w, old, next, err) < 0 || ask_start(w, next, err) < 0 ||
 	    hb_data_note(data, err) < 0)
@@ -340,28 +334,29 @@ int hb_activate_with(struct hb_work *w, const json_t *next, const char *snapshot
 		     struct hb_error *err)
 {
 	const char *data = data_of(next);
-	json_t *old = remember(w->store, data, err), *more, *copy = NULL;
-	int copies, rc = -1;
+	json_t *old = remember(w->store, data, err), *more, *made = NULL;
+	int copy, rc = -1;
 
 	/* Data that is to be replaced by a snapshot may be missing. */
 	if (!old || (!snapshot && hb_data_check(data, true, w->runtime_uid, err) < 0))
 		goto out;
-	copies = copies_needed(old, next, snapshot, err);
-	if (copies < 0 || (copies > 0 && hb_snapshot_space(data, (unsigned)copies, err) < 0))
+	copy = copy_needed(old, next, snapshot, err);
+	if (copy < 0 ||
+	    ((copy || snapshot) && hb_snapshot_space(data, copy, snapshot, err) < 0))
 		goto out;
 	more = json_pack("{s:O, s:O}", "old", old, "new", json_object_get(next, "manifest_digest"));
 	if (hb_work_step(w, "activate", more, err) < 0)
 		goto out;
-	rc = switch_over(w, old, next, copies, snapshot, err);
+	rc = switch_over(w, old, next, copy, snapshot, err);
 	if (rc < 0) {
 		put_back(w, old, err);
 		goto out;
 	}
-	copy = settle_copies(w, old, data, snapshot);
+	made = settle_copies(w, old, data, snapshot);
 	if (kept)
-		*kept = json_incref(copy);
+		*kept = json_incref(made);
 out:
-	json_decref(copy);
+	json_decref(made);
 	json_decref(old);
 	return rc;
 }

@@ -113,7 +113,8 @@ void hb_installer_reconcile(struct hb_installer *in)
 	if (in->retry)
 		evtimer_del(in->retry);
 	/* A job that runs sees to it itself, and this is called again when it has ended. */
-	if (in->stopping || !hb_job_idle(in) || hb_supervisor_is_running(in->supervisor))
+	if (in->stopping || in->quiesced || !hb_job_idle(in) ||
+	    hb_supervisor_is_running(in->supervisor))
 		return;
 	in->trouble[0] = '\0';
 	if (hb_desired_get(&desired, &err) < 0 ||

@@ -33,6 +33,9 @@ struct hb_installer {
 	char settings[HB_HEX256]; /* of process->config */
 	char *data_reach;          /* what of the data directory's surroundings may be touched */
 	json_t *verify;           /* the last verification: {state, ok, ...} */
+	json_t *staged;           /* the last staging: {state, image, ...} */
+	json_t *quiesced;         /* {since, until, synced}: stopped for a snapshot; or NULL */
+	struct event *resume;     /* when it ends by itself */
 	struct event *retry;      /* next try to start the payload the operator wants running */
 	int tries;
 	char trouble[256]; /* why it isn't running, when it should be; or "" */

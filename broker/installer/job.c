@@ -14,6 +14,7 @@
 
 #include "broker/installer/backup.h"
 #include "broker/installer/job_internal.h"
+#include "broker/installer/quiesce.h"
 #include "broker/installer/work.h"
 #include "common/buf.h"
 #include "common/ids.h"
@@ -75,9 +76,21 @@ bool hb_job_idle(const struct hb_installer *in)
 	return !in->jobs->running;
 }
 
+bool hb_job_none(const struct hb_installer *in)
+{
+	return !in->jobs->running && STAILQ_EMPTY(&in->jobs->waiting);
+}
+
+const json_t *hb_job_task_progress(const struct hb_installer *in, const struct hb_task *task)
+{
+	const struct hb_job *job = in->jobs->running;
+
+	return job && job->task == task ? job->progress : NULL;
+}
+
 static const char *kind_name(enum hb_job_kind kind)
 {
-	static const char *const names[] = {"operation", "verify", "recover", "check of a backup"};
+	static const char *const names[] = {"operation", "verify", "recover", "check of a backup", "task"};
 
 	return names[kind];
 }
@@ -86,7 +99,7 @@ static const char *kind_name(enum hb_job_kind kind)
 static void worker(struct hb_installer *in, struct hb_job *job, int fd, pid_t installer)
 {
 	static int (*const kinds[])(struct hb_work *, json_t **, struct hb_error *) = {
-		hb_work_operation, hb_work_verify, hb_work_recover, hb_work_backup_check};
+		hb_work_operation, hb_work_verify, hb_work_recover, hb_work_backup_check, NULL};
 	struct hb_work w = {
 		.store = &in->store,
 		.config = in->process->config,
@@ -133,7 +146,7 @@ static void worker(struct hb_installer *in, struct hb_job *job, int fd, pid_t in
 	}
 	if (close_range(3 + KEPT, ~0u, 0) < 0)
 		_exit(1);
-	hb_work_main(&w, kinds[job->kind]);
+	hb_work_main(&w, job->task ? job->task->work : kinds[job->kind]);
 }
 
 static void on_read(struct bufferevent *bev, void *arg);
@@ -346,6 +359,8 @@ int hb_job_execute(struct hb_installer *in, const struct hb_execute *x, const ch
 	if (known(in, x->operation_id))
 		return hb_fail(err, "grant_replayed",
 			       "this operation was started already; it is never repeated");
+	if (in->quiesced)
+		return hb_quiesce_refuse(in, err);
 	if (in->stopping || (long long)in->jobs->waiting_count >=
 				    hb_config_int(in->process->config, "broker.queue_max"))
 		return hb_fail(
@@ -380,6 +395,8 @@ int hb_job_verify(struct hb_installer *in, struct hb_error *err)
 {
 	struct hb_job *job;
 
+	if (in->quiesced)
+		return hb_quiesce_refuse(in, err);
 	if (in->verify && strcmp(hb_json_text(in->verify, "state", ""), "running") == 0)
 		return hb_fail(err, "busy", "a verification is under way already");
 	if (in->stopping)
@@ -413,6 +430,26 @@ int hb_job_check_backup(struct hb_installer *in, const char *kind, const char *b
 	json_decref(in->backup_check);
 	in->backup_check = json_pack("{s:s, s:s, s:s, s:I}", "state", "running", "kind", kind,
 				     "backup", backup, "started_at", (json_int_t)hb_now());
+	STAILQ_INSERT_TAIL(&in->jobs->waiting, job, next);
+	in->jobs->waiting_count++;
+	hb_jobs_next(in);
+	return 0;
+}
+
+int hb_job_task(struct hb_installer *in, const struct hb_task *task, json_t *request,
+		struct hb_error *err)
+{
+	struct hb_job *job;
+
+	if (in->stopping) {
+		json_decref(request);
+		return hb_fail(err, "busy", "the installer is stopping");
+	}
+	job = hb_calloc(1, sizeof *job);
+	job->in = in;
+	job->kind = HB_JOB_TASK;
+	job->task = task;
+	job->request = request;
 	STAILQ_INSERT_TAIL(&in->jobs->waiting, job, next);
 	in->jobs->waiting_count++;
 	hb_jobs_next(in);

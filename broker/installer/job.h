@@ -28,6 +28,23 @@ int hb_job_verify(struct hb_installer *in, struct hb_error *err);
 int hb_job_check_backup(struct hb_installer *in, const char *kind, const char *backup,
 			struct hb_error *err);
 
+/* Slow work that no grant is needed for, in its turn. `finish` is called in the installer once it
+ * has ended: err NULL for success; `result` is stolen. */
+struct hb_work;
+struct hb_task {
+	const char *name;
+	int (*work)(struct hb_work *w, json_t **result, struct hb_error *err);
+	void (*finish)(struct hb_installer *in, const json_t *request, json_t *result,
+		       const struct hb_error *err);
+};
+/* `request` is stolen. Code busy when the installer is stopping. */
+int hb_job_task(struct hb_installer *in, const struct hb_task *task, json_t *request,
+		struct hb_error *err);
+/* Progress of this task when it runs now, borrowed; else NULL. */
+const json_t *hb_job_task_progress(const struct hb_installer *in, const struct hb_task *task);
+/* Nothing runs and nothing waits. */
+bool hb_job_none(const struct hb_installer *in);
+
 /* {status, state, progress, result, error?, code?}; NULL with code unknown_operation. */
 json_t *hb_job_status(struct hb_installer *in, const char *operation_id, struct hb_error *err);
 /* {id, phase} of the running operation, or JSON null. */

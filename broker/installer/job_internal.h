@@ -9,14 +9,21 @@
 #include "broker/installer/job.h"
 #include "common/grant.h"
 
-enum hb_job_kind { HB_JOB_OPERATION, HB_JOB_VERIFY, HB_JOB_RECOVER, HB_JOB_BACKUP_CHECK };
+enum hb_job_kind {
+	HB_JOB_OPERATION,
+	HB_JOB_VERIFY,
+	HB_JOB_RECOVER,
+	HB_JOB_BACKUP_CHECK,
+	HB_JOB_TASK
+};
 
 struct hb_job {
 	STAILQ_ENTRY(hb_job) next;
 	struct hb_installer *in;
 	enum hb_job_kind kind;
 	char operation_id[HB_ID_MAX], grant_id[HB_ID_MAX], digest[HB_HEX256], action[24];
-	json_t *request, *envelope; /* of an operation */
+	json_t *request, *envelope; /* of an operation; of a task: what it is to do */
+	const struct hb_task *task; /* of a task */
 	json_t *old;                /* of a recovery */
 	struct hb_job *victim;      /* of a recovery: the operation whose worker died */
 	bool timed_out;

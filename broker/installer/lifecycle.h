@@ -13,7 +13,4 @@ int hb_work_prune(struct hb_work *w, const char *current, json_t **result, struc
 /* Fetched and unpacked, nothing else. */
 int hb_work_staged(struct hb_work *w, const char *current, json_t **result, struct hb_error *err);
 
-/* Staging without an operation: the request is resolved here and now. */
-int hb_work_stage(struct hb_work *w, json_t **result, struct hb_error *err);
-
 #endif

@@ -26,6 +26,7 @@
 #include "broker/installer/backup_routes.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/job.h"
+#include "broker/installer/quiesce.h"
 #include "broker/installer/snapshot.h"
 #include "broker/installer/spec.h"
 #include "common/buf.h"
@@ -100,10 +101,14 @@ static void installer_close(void *ctx)
 	hb_ledger_close(in->ledger);
 	hb_journal_close(in->journal);
 	hb_store_close(&in->store);
+	if (in->resume)
+		event_free(in->resume);
 	hb_backup_store_close(&in->backups);
 	hb_close(&in->age_fd);
 	json_decref(in->verify);
 	json_decref(in->backup_check);
+	json_decref(in->staged);
+	json_decref(in->quiesced);
 	free(in->data_reach);
 	free(in);
 }
@@ -179,7 +184,7 @@ static int installer_run(struct hb_process *p, void *ctx, struct hb_error *err)
 	struct hb_installer *in = ctx;
 
 	if (hb_supervisor_run(in->supervisor, NULL, NULL, err) < 0 ||
-	    hb_supervisor_run(in->trial, NULL, NULL, err) < 0)
+	    hb_supervisor_run(in->trial, NULL, NULL, err) < 0 || hb_quiesce_load(in, err) < 0)
 		return -1;
 	hb_installer_reconcile(in);
 	return 0;

@@ -308,6 +308,10 @@ void hb_job_finish(struct hb_installer *in, struct hb_job *job, json_t *result,
 	case HB_JOB_BACKUP_CHECK:
 		finish_backup_check(in, job, result, err);
 		return;
+	case HB_JOB_TASK:
+		job->task->finish(in, job->request, result, err);
+		hb_installer_reconcile(in);
+		return;
 	case HB_JOB_RECOVER:
 		finish_recovery(in, job, result, err);
 		json_decref(result);
@@ -374,7 +378,7 @@ json_t *hb_job_present(const struct hb_installer *in)
 {
 	const struct hb_job *job = in->jobs->running;
 
-	if (!job || job->kind == HB_JOB_VERIFY || job->kind == HB_JOB_BACKUP_CHECK)
+	if (!job || job->operation_id[0] == '\0')
 		return json_null();
 	return json_pack("{s:s, s:s}", "id", job->operation_id, "phase",
 			 job->kind == HB_JOB_RECOVER

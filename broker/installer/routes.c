@@ -4,7 +4,9 @@
 #include "broker/installer/backup_routes.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/job.h"
+#include "broker/installer/quiesce.h"
 #include "broker/installer/seal.h"
+#include "broker/installer/stage.h"
 #include "common/fields.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -101,21 +103,34 @@ static void handle_verify(struct hb_request *req, void *ctx)
 		hb_reply_json(req, 200, json_pack("{s:s}", "status", "accepted"));
 }
 
+static void handle_probe(struct hb_request *req, void *ctx)
+{
+	struct hb_error err;
+
+	if (hb_fields_decode(hb_request_json(req), NULL, 0, NULL, &err) < 0)
+		hb_reply_error(req, 200, &err);
+	else
+		hb_probe_now(ctx, req);
+}
+
 #define BROKER HB_PEER_BIT(HB_PEER_BROKER)
-#define LOOKERS                                                                \
-	(BROKER | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER) | \
-	 HB_PEER_BIT(HB_PEER_OPERATOR))
+#define OPERATOR HB_PEER_BIT(HB_PEER_OPERATOR)
+#define LOOKERS (BROKER | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER) | OPERATOR)
 
 const struct hb_route hb_installer_routes[] = {
 	{HB_POST, "/seal", BROKER, 0, 0, hb_seal_handle},
 	{HB_POST, "/execute", BROKER, 0, 0, handle_execute},
 	{HB_POST, "/status", BROKER, 4096, 0, handle_status},
-	{HB_POST, "/verify", BROKER | HB_PEER_BIT(HB_PEER_OPERATOR), 4096, 0, handle_verify},
 	{HB_GET, "/backups", LOOKERS, 0, HB_ROUTE_NOBODY, hb_backup_handle_list},
-	{HB_POST, "/backups/verify", BROKER | HB_PEER_BIT(HB_PEER_OPERATOR), 4096, 0,
+	{HB_POST, "/backups/verify", BROKER | OPERATOR, 4096, 0,
 	 hb_backup_handle_verify},
-	{HB_POST, "/backups/drill", BROKER | HB_PEER_BIT(HB_PEER_OPERATOR), 4096, 0,
+	{HB_POST, "/backups/drill", BROKER | OPERATOR, 4096, 0,
 	 hb_backup_handle_drill},
+	{HB_POST, "/verify", BROKER | OPERATOR, 4096, 0, handle_verify},
+	{HB_POST, "/stage", BROKER | OPERATOR, 4096, 0, hb_stage_handle},
+	{HB_POST, "/probe", BROKER | OPERATOR, 4096, 0, handle_probe},
+	{HB_POST, "/quiesce", OPERATOR, 4096, 0, hb_quiesce_handle},
+	{HB_POST, "/resume", OPERATOR, 4096, 0, hb_resume_handle},
 	{HB_GET, "/runtime", LOOKERS, 0, HB_ROUTE_NOBODY, handle_runtime},
 	{HB_GET, "/releases", LOOKERS, 0, HB_ROUTE_NOBODY, handle_releases},
 	{HB_GET, "/health", LOOKERS, 0, HB_ROUTE_NOBODY, handle_health},

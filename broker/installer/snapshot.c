@@ -102,33 +102,46 @@ static int open_in(int root, const char *id, const char *name, struct hb_error *
 	return fd;
 }
 
-int hb_snapshot_space(const char *data, unsigned copies, struct hb_error *err)
+/* Adds what a copy of the directory takes; consumes the descriptor. */
+static int add_size(int fd, uint64_t *need, struct hb_error *err)
 {
 	struct hb_data_size size;
-	uint64_t bytes, inodes, need;
-	char *reach = NULL;
-	int fd = data_open(data, err), rc = -1;
+	int rc = fd < 0 ? -1 : hb_data_measure(fd, &size, err);
 
-	if (fd < 0 || hb_data_measure(fd, &size, err) < 0)
-		goto out;
-	reach = hb_data_reach(data);
-	if (hb_fs_space(AT_FDCWD, strcmp(reach, data) == 0 ? "installer" : reach, &bytes, &inodes,
-			err) < 0)
-		goto out;
-	need = copies * (size.bytes + size.entries * INODE_COST) + SPACE_RESERVE;
-	if (bytes < need) {
-		hb_fail(err, "not_enough_space",
-			"the file system of %s has %llu MiB free and about %llu MiB are needed for "
-			"a copy of the data; free %llu MiB more. Nothing was changed",
-			reach, (unsigned long long)(bytes >> 20),
-			(unsigned long long)(need >> 20) + 1,
-			(unsigned long long)((need - bytes) >> 20) + 1);
-		goto out;
-	}
-	rc = 0;
-out:
+	if (rc == 0)
+		*need += size.bytes + size.entries * INODE_COST;
 	hb_close(&fd);
-	free(reach);
+	return rc;
+}
+
+int hb_snapshot_space(const char *data, bool take, const char *snapshot, struct hb_error *err)
+{
+	uint64_t bytes, inodes, need = SPACE_RESERVE;
+	const char *name;
+	char *parent = NULL;
+	int root = -1, rc = -1;
+
+	if (take && add_size(data_open(data, err), &need, err) < 0)
+		return -1;
+	if (snapshot) {
+		root = root_open(data, false, err);
+		if (root < 0 || add_size(open_in(root, snapshot, "data", err), &need, err) < 0)
+			goto out;
+	}
+	parent = root_parent(data, &name);
+	if (hb_fs_space(AT_FDCWD, parent, &bytes, &inodes, err) < 0)
+		goto out;
+	rc = bytes >= need ? 0
+			   : hb_fail(err, "not_enough_space",
+				     "the file system of %s has %llu MiB free and about %llu MiB "
+				     "are needed for a copy of the data; free %llu MiB more. Nothing "
+				     "was changed",
+				     parent, (unsigned long long)(bytes >> 20),
+				     (unsigned long long)(need >> 20) + 1,
+				     (unsigned long long)((need - bytes) >> 20) + 1);
+out:
+	hb_close(&root);
+	free(parent);
 	return rc;
 }
 

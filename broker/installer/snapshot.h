@@ -15,7 +15,7 @@
 #define HB_INSTALLER_SNAPSHOT_H
 
 #include <jansson.h>
-#include <stdint.h>
+#include <stdbool.h>
 
 #include "common/error.h"
 
@@ -23,9 +23,9 @@
  * keys: the state directory (our working directory) or one above it. Absolute; free() it. */
 char *hb_data_reach(const char *data);
 
-/* Refuses (not_enough_space, with numbers) when `copies` copies of the data don't fit. Nothing is
- * changed. */
-int hb_snapshot_space(const char *data, unsigned copies, struct hb_error *err);
+/* Refuses (not_enough_space, with numbers) when a copy of the data (take) and one of this snapshot
+ * (or NULL) don't fit. Nothing is changed. */
+int hb_snapshot_space(const char *data, bool take, const char *snapshot, struct hb_error *err);
 
 /* The payload must be stopped. `about` holds {release, image, version}. *taken gets what the
  * journal needs for hb_snapshot_back: {id, data, dev, ino}. Durable when it returns 0; after a

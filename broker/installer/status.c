@@ -5,6 +5,8 @@
 #include "broker/installer/activate.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/job.h"
+#include "broker/installer/quiesce.h"
+#include "broker/installer/stage.h"
 #include "common/fs.h"
 #include "common/json.h"
 #include "policy/image_ref.h"
@@ -62,6 +64,8 @@ json_t *hb_installer_runtime(struct hb_installer *in)
 	(void)hb_desired_get(&desired, NULL);
 	json_object_set_new(out, "desired", json_string(desired ? "running" : "stopped"));
 	json_object_set_new(out, "trouble", json_string(in->trouble));
+	json_object_set_new(out, "staged", hb_stage_status(in));
+	json_object_set(out, "quiesced", in->quiesced ? in->quiesced : json_null());
 	json_object_set(out, "verify", in->verify ? in->verify : json_null());
 	json_object_set_new(out, "operation", hb_job_present(in));
 	list = hb_store_list(&in->store, NULL);

@@ -13,6 +13,7 @@
 #include "broker/installer/install.h"
 #include "broker/installer/lifecycle.h"
 #include "broker/installer/seal.h"
+#include "broker/installer/snapshot.h"
 #include "broker/installer/spec.h"
 #include "broker/installer/verify.h"
 #include "common/ids.h"
@@ -373,6 +374,7 @@ int hb_work_recover(struct hb_work *w, json_t **result, struct hb_error *err)
 	/* Leftovers first: a full disk is a likely reason for being here. What undoing needs isn't
 	 * among them. */
 	rc = w->old ? 0 : hb_data_clean(data, err);
+	(void)hb_snapshot_clean(data, NULL);
 	free(data);
 	if (rc < 0 || hb_backup_store_clean(w->backups, err) < 0 ||
 	    hb_store_clean(w->store, err) < 0 || (w->old && hb_undo(w, w->old, &trouble, err) < 0))
