@@ -59,6 +59,17 @@ static bool take_string(struct reader *r, const unsigned char **data, size_t *le
 	return true;
 }
 
+static bool skip_strings(struct reader *r, int count)
+{
+	const unsigned char *data;
+	size_t len;
+
+	for (int i = 0; i < count; i++)
+		if (!take_string(r, &data, &len))
+			return false;
+	return true;
+}
+
 static void fingerprint_of(const unsigned char *blob, size_t len, char out[52])
 {
 	unsigned char hash[32];
@@ -170,16 +181,16 @@ static int read_front(const unsigned char *bytes, size_t len, char type[32], cha
 		      struct hb_error *err)
 {
 	struct reader r = {bytes, len};
-	const unsigned char *cipher, *skipped, *blob;
-	size_t cipher_len, n, blob_len;
+	const unsigned char *cipher, *blob;
+	size_t cipher_len, blob_len;
 	char found[32];
 
 	if (len < sizeof(MAGIC) || memcmp(bytes, MAGIC, sizeof(MAGIC)) != 0)
 		return bad_identity(err);
 	r.at += sizeof(MAGIC);
 	r.left -= sizeof(MAGIC);
-	if (!take_string(&r, &cipher, &cipher_len) || !take_string(&r, &skipped, &n) ||
-	    !take_string(&r, &skipped, &n) || r.left < 4 || memcmp(r.at, "\0\0\0\1", 4) != 0)
+	if (!take_string(&r, &cipher, &cipher_len) || !skip_strings(&r, 2) || r.left < 4 ||
+	    memcmp(r.at, "\0\0\0\1", 4) != 0)
 		return bad_identity(err);
 	r.at += 4;
 	r.left -= 4;
@@ -250,12 +261,11 @@ static bool read_pair(const unsigned char *bytes, size_t len, unsigned char pk[3
 	const unsigned char *part, *public, *secret;
 	size_t n, public_len, secret_len;
 
-	if (!take_string(&r, &part, &n) || !take_string(&r, &part, &n) ||
-	    !take_string(&r, &part, &n) || r.left < 4)
+	if (!skip_strings(&r, 3) || r.left < 4)
 		return false;
 	r.at += 4;
 	r.left -= 4;
-	if (!take_string(&r, &part, &n) || !take_string(&r, &part, &n) || n < 8 ||
+	if (!skip_strings(&r, 1) || !take_string(&r, &part, &n) || n < 8 ||
 	    memcmp(part, part + 4, 4) != 0)
 		return false;
 	inner = (struct reader){part + 8, n - 8};

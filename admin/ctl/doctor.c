@@ -117,9 +117,10 @@ static void check_profiles(struct ctl_findings *f)
 
 	if (!answer)
 		return; /* that it isn't reachable is said with the services */
-	json_array_foreach(json_object_get(answer, "broken"), i, item)
+	json_array_foreach(json_object_get(answer, "broken"), i, item) {
 		ctl_finding(f, "SSH profile", hb_json_text(item, "error", "?"),
 			    "what it says; or hermesctl ssh profile remove and add");
+	}
 	snprintf(text, sizeof text, "%zu can be used", json_array_size(json_object_get(answer, "profiles")));
 	ctl_finding(f, "SSH profiles", text, NULL);
 	json_decref(answer);

@@ -90,10 +90,10 @@ int ctl_cmd_ssh_profile_list(struct ctl *c, int argc, char **argv)
 		return ctl_error(c, &err);
 	broken = json_array_size(json_object_get(answer, "broken"));
 	if (!c->json) {
-		json_array_foreach(json_object_get(answer, "profiles"), i, item)
+		json_array_foreach(json_object_get(answer, "profiles"), i, item) {
 			print_profile(item);
-		json_array_foreach(json_object_get(answer, "broken"), i, item)
-		{
+		}
+		json_array_foreach(json_object_get(answer, "broken"), i, item) {
 			printf("%-20s NOT USABLE: ", hb_json_text(item, "name", "?"));
 			ctl_print_text(hb_json_text(item, "error", ""));
 			putchar('\n');

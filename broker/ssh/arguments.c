@@ -26,7 +26,6 @@ static const char *const always[] = {
 	"VerifyHostKeyDNS=no",
 	"CheckHostIP=no",
 	"NoHostAuthenticationForLocalhost=no",
-	"HostKeyAlias=" HB_HOST_ALIAS,
 	"CanonicalizeHostname=no",
 	"ProxyCommand=none",
 	"ProxyJump=none",
@@ -133,6 +132,7 @@ char **hb_run_arguments(const struct hb_run_order *o, pid_t pid, const int fds[H
 		option(&l, always[i]);
 	for (size_t i = 0; i < 5; i++)
 		option(&l, more[i]);
+	option(&l, "HostKeyAlias=" HB_HOST_ALIAS);
 	option_take(&l, hb_asprintf("HostKeyAlgorithms=%s", hb_ssh_key_algorithms(o->key_type)));
 	option_take(&l,
 		    hb_asprintf("UserKnownHostsFile=/proc/%d/fd/%d", pid, fds[HB_RUN_KNOWN_HOSTS]));

@@ -284,8 +284,7 @@ int hb_sealed_equal(const json_t *approved, const json_t *now, struct hb_error *
 	json_t *value;
 
 	for (int i = 0; i < 2; i++)
-		json_object_foreach((json_t *)(uintptr_t)sides[i], key, value)
-		{
+		json_object_foreach((json_t *)(uintptr_t)sides[i], key, value) {
 			bool differs = !json_equal(value, json_object_get(sides[1 - i], key));
 			size_t len = strlen(names);
 

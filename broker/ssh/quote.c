@@ -15,8 +15,7 @@ int hb_quote_argv(const json_t *argv, struct hb_buf *out, struct hb_error *err)
 	const json_t *item;
 	size_t i;
 
-	json_array_foreach(argv, i, item)
-	{
+	json_array_foreach(argv, i, item) {
 		const char *text = json_string_value(item);
 
 		if (!text || strlen(text) != json_string_length(item))
@@ -33,8 +32,7 @@ int hb_quote_argv(const json_t *argv, struct hb_buf *out, struct hb_error *err)
 	if (json_array_size(argv) == 0)
 		return hb_fail(err, "argv_unsafe", "argv is empty");
 	hb_buf_adds(out, "exec");
-	json_array_foreach(argv, i, item)
-	{
+	json_array_foreach(argv, i, item) {
 		hb_buf_adds(out, " '");
 		for (const char *p = json_string_value(item); *p; p++) {
 			if (*p == '\'')

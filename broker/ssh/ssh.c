@@ -44,10 +44,11 @@ static void health(struct hb_request *req, void *ctx)
 	json_object_set_new(checks, "profile_count",
 			    json_integer((json_int_t)json_array_size(usable)));
 	json_object_set_new(checks, "profiles", json_array());
-	json_array_foreach(usable, i, item)
+	json_array_foreach(usable, i, item) {
 		json_array_append_new(json_object_get(checks, "profiles"),
 				      json_pack("{s:O, s:O}", "name", json_object_get(item, "name"),
 						"auth", json_object_get(item, "auth")));
+	}
 	json_object_set_new(checks, "profiles_broken", broken ? broken : json_array());
 	json_decref(usable);
 	hb_reply_json(req, 200, answer);
