@@ -156,7 +156,8 @@ int
 hb_checkpoint_now(struct hb_approver *a, struct hb_error *err)
 {
 	struct hb_buf text = HB_BUF_INIT;
-	json_t *heads = heads_now(a), *detail, *envelope = NULL;
+	json_t *heads = heads_now(a), *detail, *signed_heads, *envelope = NULL;
+	struct hb_audit_head own;
 	int64_t sequence;
 	int rc = -1;
 
@@ -168,9 +169,13 @@ hb_checkpoint_now(struct hb_approver *a, struct hb_error *err)
 	json_decref(detail);
 	if (rc < 0)
 		goto out;
+	/* Its own record included, so that nothing that was there can be cut without being missed. */
+	own = hb_audit_head(a->process->audit);
+	signed_heads = json_deep_copy(heads);
+	json_object_set_new(signed_heads, "approver", json_pack("{s:I, s:s}", "seq", (json_int_t)own.seq, "hash", own.hash));
 	envelope = hb_signed_seal(HB_KIND_CHECKPOINT, a->process->host_id,
-				  json_pack("{s:I, s:I, s:O}", "sequence", (json_int_t)sequence, "at",
-					    (json_int_t)hb_now(), "heads", heads),
+				  json_pack("{s:I, s:I, s:o}", "sequence", (json_int_t)sequence, "at",
+					    (json_int_t)hb_now(), "heads", signed_heads),
 				  a->key, err);
 	rc = envelope ? hb_json_canonical(envelope, &text, err) : -1;
 	if (rc == 0) {

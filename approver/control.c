@@ -219,7 +219,7 @@ hb_approver_key(struct hb_approver *a, struct hb_error *err)
 	struct hb_signing_key *fresh;
 	json_t *detail;
 
-	if (!key_changed(a))
+	if (!key_changed(a) && a->key)
 		return 0;
 	memset(&a->key_error, 0, sizeof(a->key_error));
 	if (hb_signing_key_load(AT_FDCWD, HB_PATH_SIGNING_KEY, geteuid(), &fresh, err) < 0) {

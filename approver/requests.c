@@ -220,7 +220,7 @@ check(struct hb_approver *a, const struct request_in *in, struct hb_ask *ask,
 		return hb_fail(err, "summary_mismatch",
 			       "the broker's summary of operation %s differs from the approver's",
 			       in->operation_id);
-	if (hb_control_permits(&a->control, err) < 0 || hb_approver_policy(a, err) < 0 ||
+	if (hb_approver_policy(a, err) < 0 ||
 	    hb_policy_permits(&a->policy.live, feature, in->user_id, err) < 0)
 		return -1;
 	if (in->generation != a->policy.live.generation)
@@ -249,13 +249,14 @@ check(struct hb_approver *a, const struct request_in *in, struct hb_ask *ask,
 	return 0;
 }
 
-/* So that nobody can be worn down: not too many at once, and a "no" stands for a while. */
+/* For new questions only: what waits already goes on waiting. Nothing is asked during a pause; and so that nobody
+ * can be worn down, not too many at once, and a "no" stands for a while. */
 static int
 patience(struct hb_approver *a, const struct hb_ask *ask, struct hb_error *err)
 {
 	int64_t waiting = hb_pending_of(a->decisions, ask->user_id, err), denied;
 
-	if (waiting < 0)
+	if (waiting < 0 || hb_control_permits(&a->control, err) < 0)
 		return -1;
 	if (waiting >= a->pending_per_user)
 		return hb_fail(err, "too_many_pending",

@@ -323,10 +323,9 @@ int ctl_cmd_audit_checkpoint(struct ctl *c, int argc, char **argv)
 			continue; /* it never ran */
 		if (hb_audit_verify(AT_FDCWD, path, &head, &err) < 0)
 			return ctl_error(c, &err);
-		if (head.seq > 0)
-			json_object_set_new(heads, hb_peer_dir(audited[i]),
-					    json_pack("{s:I,s:s,s:I}", "seq", (json_int_t)head.seq, "hash", head.hash, "at",
-						      (json_int_t)hb_now()));
+		json_object_set_new(heads, hb_peer_dir(audited[i]),
+				    json_pack("{s:I,s:s,s:I}", "seq", (json_int_t)head.seq, "hash", head.hash, "at",
+					      (json_int_t)hb_now()));
 	}
 	body = json_pack("{s:o,s:b}", "heads", heads, "accept", accept != NULL);
 	answer = ctl_call(c, HB_PEER_APPROVER, "POST", "/console/checkpoint", body, &err);

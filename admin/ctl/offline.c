@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "admin/ctl/ctl.h"
+#include "admin/ctl/files.h"
 #include "common/buf.h"
 #include "common/fs.h"
 #include "common/grant.h"
@@ -49,6 +50,43 @@ int ctl_cmd_explain(struct ctl *c, int argc, char **argv)
 	return ctl_result(c, out, CTL_OK);
 }
 
+int ctl_open_parent(const char *path, const char **name, struct hb_error *err)
+{
+	const char *slash = strrchr(path, '/');
+	char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : hb_strdup(".");
+	int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	*name = slash ? slash + 1 : path;
+	if (fd < 0)
+		hb_fail_errno(err, "not_found", "can't enter %s", dir);
+	free(dir);
+	return fd;
+}
+
+int ctl_load_public_key(const char *path, struct hb_public_key *key, struct hb_error *err)
+{
+	const char *name;
+	int fd = ctl_open_parent(path, &name, err), rc;
+
+	if (fd < 0)
+		return -1;
+	rc = hb_public_key_load(fd, name, key, err);
+	hb_close(&fd);
+	return rc;
+}
+
+static int read_file(const char *path, struct hb_buf *out, struct hb_error *err)
+{
+	const char *name;
+	int fd = ctl_open_parent(path, &name, err), rc;
+
+	if (fd < 0)
+		return -1;
+	rc = hb_fs_read(fd, name, HB_BODY_MAX, out, err);
+	hb_close(&fd);
+	return rc;
+}
+
 static int verify_grant(const char *key_path, const char *path, struct hb_grant *g, struct hb_error *err)
 {
 	struct hb_public_key key;
@@ -56,7 +94,7 @@ static int verify_grant(const char *key_path, const char *path, struct hb_grant 
 	json_t *envelope = NULL;
 	int rc = -1;
 
-	if (hb_public_key_load(AT_FDCWD, key_path, &key, err) < 0 || hb_fs_read(AT_FDCWD, path, HB_BODY_MAX, &text, err) < 0)
+	if (ctl_load_public_key(key_path, &key, err) < 0 || read_file(path, &text, err) < 0)
 		goto out;
 	envelope = hb_json_parse(text.data ? text.data : "", text.len, err);
 	if (envelope)

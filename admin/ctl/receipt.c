@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "admin/ctl/ctl.h"
+#include "admin/ctl/files.h"
 #include "common/audit.h"
 #include "common/buf.h"
 #include "common/fields.h"
@@ -238,7 +239,7 @@ static int load_keys(struct ctl *c, const char *key, struct hb_keyring *keys, st
 	memset(keys, 0, sizeof *keys);
 	if (key) {
 		keys->count = 1;
-		return hb_public_key_load(AT_FDCWD, key, &keys->keys[0], err);
+		return ctl_load_public_key(key, &keys->keys[0], err);
 	}
 	if (!c->config && ctl_open(c, err) < 0)
 		return -1;

@@ -31,14 +31,17 @@ def wait_for(what, probe, seconds=20):
 
 
 class System:
-    GROUPS = {"broker": ["installer", "docker", "ssh", "approver"], "approver": ["broker"]}
+    GROUPS = {"broker": ["installer", "docker", "ssh", "approver"], "approver": ["broker"], "installer": ["fetcher"],
+              "docker": [], "ssh": []}
+    REAL = {"installer": "broker/installer/hermes-installer", "docker": "broker/docker/hermes-docker",
+            "ssh": "broker/ssh/hermes-ssh"}
 
     def __init__(self, settings=None, features=("local", "runtime"), users=("0",), fakes=("docker", "installer"),
                  start=True):
         # One request and one denial each, many times over: what wears people down has tests of its own.
         self.state = ScratchState(settings={"approver.denial_cooldown": "0", "broker.coalesce": "no", **(settings or {})},
                                   features=features, users=users)
-        self.processes = {}
+        self.processes, self.fakes = {}, fakes
         try:
             for name in fakes:
                 self.start_fake(name)
@@ -56,9 +59,9 @@ class System:
         read, write = os.pipe()
         with open(self.state.file(f"log/{name}.log"), "ab") as log:
             process = subprocess.Popen(
-                [os.path.join(BUILD, name, f"hermes-{name}"), "--state", self.state.path, "--ready-fd", str(write)],
+                [os.path.join(BUILD, self.REAL.get(name, f"{name}/hermes-{name}")), "--state", self.state.path, "--ready-fd", str(write)],
                 pass_fds=[write], user=uid, group=uid,
-                extra_groups=[self.state.callers_gid(server) for server in self.GROUPS[name]],
+                extra_groups=[self.state.callers_gid(server) for server in self.GROUPS[name] if uid],
                 env={"PATH": "/usr/bin:/bin", "https_proxy": "http://127.0.0.1:1", "http_proxy": "http://127.0.0.1:1"},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         os.close(write)
@@ -90,7 +93,7 @@ class System:
 
     def restart(self, name, how=signal.SIGKILL):
         self.stop(name, how)
-        (self.start if name in self.GROUPS else self.start_fake)(name)
+        (self.start_fake if name in self.fakes else self.start)(name)
 
     def remove(self):
         for name in list(self.processes):
@@ -104,6 +107,15 @@ class System:
     def audit(self, name):
         with open(self.state.file(f"{name}/audit.log"), encoding="utf-8") as f:
             return [json.loads(line) for line in f if line.strip()]
+
+    def ctl(self, *args, check=0, stdin=""):
+        """hermesctl on this state: the JSON it prints, or with check=None its exit code and all its words."""
+        done = subprocess.run([os.path.join(BUILD, "admin", "hermesctl"), "--state", self.state.path, "--json", *args],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, input=stdin, check=False)
+        if check is None:
+            return done.returncode, done.stdout + done.stderr
+        assert done.returncode == check, (args, done.returncode, done.stdout, done.stderr)
+        return json.loads(done.stdout) if done.stdout.strip() else {}
 
     # --- calls
 

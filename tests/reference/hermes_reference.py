@@ -4,6 +4,9 @@
     hermes_reference.py digest FILE              canonical form (RFC 8785) and its SHA-256
     hermes_reference.py grant KEYFILE FILE       checks the signature of a grant's envelope
     hermes_reference.py audit LOG                checks a chain against its head file
+    hermes_reference.py signed KIND KEYFILE FILE checks a signed record (control, checkpoint, receipt)
+    hermes_reference.py receipt KEYFILE FILE [APPROVER-LOG]
+                                                 checks a receipt, and that its records are in the approver's chain
 
 Standard library only; Ed25519 is the `openssl` command's.
 """
@@ -151,6 +154,71 @@ def open_grant(envelope, key):
     return grant
 
 
+# Other records that the approver signs
+
+def open_signed(kind, envelope, key, audience=None):
+    """The record inside, or Refused."""
+    if set(envelope) != {"record", "signature"} or not isinstance(envelope["record"], dict):
+        raise Refused("the envelope is malformed")
+    record = envelope["record"]
+    if record.get("v") != 1 or record.get("key_id") != hashlib.sha256(key).hexdigest()[:16]:
+        raise Refused("the record is of another version or signed by another key")
+    message = kind.encode("ascii") + b"\0" + canonical(record)
+    if not verify_signature(key, message, base64.b64decode(envelope["signature"], validate=True)):
+        raise Refused("the signature is wrong")
+    if audience is not None and record.get("audience") != audience:
+        raise Refused("the record is for another host")
+    return record
+
+
+# Receipts
+
+RECEIPT_FIELDS = {"v", "kind", "operation_id", "state", "feature", "target", "summary", "request", "envelope",
+                  "attestation", "result"}
+
+
+def same(what, *values):
+    if any(value != values[0] for value in values):
+        raise Refused(f"{what} differs")
+
+
+def check_receipt(receipt, key, log=None):
+    if set(receipt) != RECEIPT_FIELDS or receipt["v"] != 1 or receipt["kind"] != "hermes-receipt":
+        raise Refused("this is no receipt")
+    grant = open_grant(receipt["envelope"], key)
+    record = open_signed("hermes-receipt-v1", receipt["attestation"], key, grant["audience"])
+    same("operation", receipt["operation_id"], grant["operation_id"], record["operation_id"])
+    same("feature", receipt["feature"], grant["feature"], record["feature"])
+    same("target", receipt["target"], grant["target"])
+    same("digest", digest({"feature": receipt["feature"], "request": receipt["request"]}), grant["digest"],
+         record["digest"])
+    same("summary", hashlib.sha256(receipt["summary"].encode("utf-8")).hexdigest(), grant["summary_digest"],
+         record["summary_digest"])
+    same("grant", grant["grant_id"], record["grant_id"])
+    same("decision", grant["decision"], record["decision"])
+    same("people", grant["user_ids"], record["decided_by"])
+    outcome, result = record["outcome"], receipt["result"]
+    if grant["decision"] == "denied":
+        same("outcome", (receipt["state"], outcome, result), ("denied", {}, None))
+    else:
+        same("state", receipt["state"], outcome.get("state"))
+    if result is not None:
+        same("hash of the output", result["output_sha256"], outcome["output_sha256"])
+        same("exit code", result["returncode"], outcome["returncode"])
+        if not result["truncated"]:
+            same("output", hashlib.sha256(result["output"].encode("utf-8")).hexdigest(), outcome["output_sha256"])
+    if log is not None:
+        with open(log, "rb") as file:
+            lines = file.read().split(b"\n")[:-1]
+        verify_audit(log)
+        for name in ("decision_record", "outcome_record"):
+            place = record[name]
+            if place and (place["seq"] > len(lines) or
+                          hashlib.sha256(lines[place["seq"] - 1]).hexdigest() != place["hash"]):
+                raise Refused(f"the {name} is not in the chain")
+    return record
+
+
 # Audit
 
 RECORD_FIELDS = {"action", "detail", "prev", "process", "seq", "status", "ts"}
@@ -205,10 +273,16 @@ def main(arguments):
             print(canonical(grant).decode("utf-8"))
         elif len(arguments) == 2 and arguments[0] == "audit":
             print(*verify_audit(arguments[1]))
+        elif len(arguments) == 4 and arguments[0] == "signed":
+            print(canonical(open_signed(arguments[1], parse(content(arguments[3])),
+                                        read_public_key(arguments[2]))).decode("utf-8"))
+        elif len(arguments) in (3, 4) and arguments[0] == "receipt":
+            print(canonical(check_receipt(parse(content(arguments[2])), read_public_key(arguments[1]),
+                                          *arguments[3:])).decode("utf-8"))
         else:
             print(__doc__, file=sys.stderr)
             return 2
-    except (Refused, OSError, ValueError) as error:
+    except (Refused, OSError, ValueError, KeyError, TypeError) as error:
         print(f"refused: {error}", file=sys.stderr)
         return 1
     return 0
