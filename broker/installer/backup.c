@@ -77,13 +77,12 @@ int hb_backup_room(struct hb_work *w, const char *data, struct hb_error *err)
 	fd = open_data(data, err);
 	if (fd < 0)
 		return -1;
-	/* While the service runs, files come and go; then the exact look comes later, when it is
-	 * stopped. */
+	/* While the service runs, files come and go, and which are databases isn't known yet: the
+	 * exact look comes when it is stopped. */
 	rc = hb_walk(fd, measure, NULL, &s, NULL) < 0
 		     ? 0
 		     : hb_backup_need_room(w->backups->fd, w->backups->path,
-					   room_for(w, s.bytes, s.entries, s.bytes / 2), "a backup",
-					   err);
+					   room_for(w, s.bytes, s.entries, 0), "a backup", err);
 	close(fd);
 	return rc;
 }

@@ -245,7 +245,7 @@ int hb_backup_restore_into(struct hb_work *w, const char *name, const char *sha2
 			name);
 		goto out;
 	}
-	if (read_archive(w, fd, dest_fd, "runtime.data", true, "restore", &said, &databases, err) <
+	if (read_archive(w, fd, dest_fd, hb_config_text(w->config, "runtime.data"), true, "restore", &said, &databases, err) <
 		    0 ||
 	    hb_data_fresh_adopt(dest_fd, w->store->unpack_uid, w->runtime_uid, err) < 0)
 		goto out;

@@ -298,7 +298,7 @@ static int take_file(struct reader *r, size_t i, struct hb_error *err)
 					     shown_path(e, shown));
 	}
 	rc = take_content(r, e, fd, err);
-	if (rc == 0 && fd >= 0 &&
+	if (rc == 0 && r->what->whole &&
 	    (fchmod(fd, hb_backup_restored_mode(e)) < 0 || futimens(fd, times) < 0))
 		rc = hb_fail_errno(err, "io_failed", "\"%s\" can't be finished",
 				   shown_path(e, shown));

@@ -22,7 +22,8 @@ struct hb_backup_stream {
 	unsigned char *in, *out;
 	ZSTD_inBuffer input;
 	bool frame_over;
-	uint64_t zeros; /* at the end of what came out so far */
+	uint64_t total,
+		content_end; /* what came out so far, and where its last byte that isn't 0 ends */
 	struct hb_error error;
 };
 
@@ -41,13 +42,15 @@ static int refill(struct hb_backup_stream *s)
 	return 0;
 }
 
-static void count_zeros(struct hb_backup_stream *s, size_t len)
+static void note_end(struct hb_backup_stream *s, size_t len)
 {
 	size_t tail = 0;
 
 	while (tail < len && s->out[len - 1 - tail] == 0)
 		tail++;
-	s->zeros = tail == len ? s->zeros + len : tail;
+	s->total += len;
+	if (tail < len)
+		s->content_end = s->total - tail;
 }
 
 /* Up to OUT_SIZE bytes of tar into s->out; 0 at the end, -1 with error. */
@@ -74,7 +77,7 @@ static ssize_t produce(struct hb_backup_stream *s)
 				       ZSTD_getErrorName(left));
 		s->frame_over = left == 0;
 	}
-	count_zeros(s, out.pos);
+	note_end(s, out.pos);
 	return (ssize_t)out.pos;
 }
 
@@ -140,15 +143,16 @@ struct archive *hb_backup_stream_archive(struct hb_backup_stream *s)
 
 int hb_backup_stream_end(struct hb_backup_stream *s, struct hb_error *err)
 {
+	uint64_t taken = (uint64_t)archive_filter_bytes(s->archive, 0);
 	ssize_t n;
 
 	while ((n = produce(s)) > 0)
-		if (s->zeros < (uint64_t)n)
-			return hb_fail(err, "bad_backup",
-				       "there are bytes behind the end of the archive");
+		continue;
 	if (n < 0)
 		return hb_backup_stream_failed(s, err);
-	if (s->zeros < END_BYTES)
+	if (s->content_end > taken)
+		return hb_fail(err, "bad_backup", "there are bytes behind the end of the archive");
+	if (s->total - s->content_end < END_BYTES)
 		return hb_fail(err, "bad_backup", "the archive has no end; it was cut off");
 	return 0;
 }

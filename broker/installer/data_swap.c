@@ -59,7 +59,7 @@ static int look(int parent, const char *name, const char *path, struct stat *st,
 					      "%s beside %s is not a directory", name, path);
 }
 
-int hb_data_swap_check(const char *path, int *parent_fd, struct hb_error *err)
+int hb_data_swap_check(const char *path, const char *id, int *parent_fd, struct hb_error *err)
 {
 	const char *base;
 	int fd = open_parent(path, &base, err), there;
@@ -81,7 +81,7 @@ int hb_data_swap_check(const char *path, int *parent_fd, struct hb_error *err)
 	}
 	/* The installer may write beside the data directory, unless that is where everybody's keys
 	 * are. */
-	name_of(base, FRESH, "probe", probe);
+	name_of(base, FRESH, id, probe);
 	if (mkdirat(fd, probe, 0700) < 0 || unlinkat(fd, probe, AT_REMOVEDIR) < 0) {
 		hb_fail_errno(err, "data_not_swappable",
 			      "nothing can be written beside the data directory %s; put it into a "

@@ -19,7 +19,7 @@
 
 /* Can the directory be swapped, and how large may the new one be: refuses mount points and parents
  * that can't be written. *parent_fd: where it lies. Codes: data_not_swappable, data_unusable. */
-int hb_data_swap_check(const char *path, int *parent_fd, struct hb_error *err);
+int hb_data_swap_check(const char *path, const char *id, int *parent_fd, struct hb_error *err);
 /* Makes <data>.restore-<id> for the reader with this uid; its descriptor. */
 int hb_data_fresh_create(const char *path, const char *id, uid_t uid, struct hb_error *err);
 /* What the reader made becomes the payload's: looked through as a whole (only directories, plain

@@ -93,7 +93,7 @@ static int lay_out_and_try(struct hb_work *w, const char *data, const char *id,
 	char *tree = hb_asprintf("%s.restore-%s/tree", data, id);
 	json_t *head = NULL;
 
-	if (hb_data_swap_check(data, &parent, err) == 0)
+	if (hb_data_swap_check(data, id, &parent, err) == 0)
 		fresh = hb_data_fresh_create(data, id, w->store->unpack_uid, err);
 	if (fresh >= 0 &&
 	    hb_backup_restore_into(w, hb_json_text(record, "name", ""),

@@ -216,7 +216,7 @@ int hb_work_restore(struct hb_work *w, const char *current, json_t **result, str
 	json_t *old = NULL, *head = NULL;
 	int parent = -1, fresh = -1, rc = -1;
 
-	if (hb_data_swap_check(data, &parent, err) < 0)
+	if (hb_data_swap_check(data, w->operation_id, &parent, err) < 0)
 		goto out;
 	fresh = hb_data_fresh_create(data, w->operation_id, w->store->unpack_uid, err);
 	if (fresh < 0 || hb_backup_restore_into(w, hb_json_text(w->request, "backup", ""),

@@ -6,6 +6,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -50,7 +51,7 @@ def payload():
     """Bytes of the mini payload, compiled once."""
     global _payload
     if _payload is None:
-        out = f"/tmp/hb-mini-payload-{os.getpid()}"
+        out = os.path.join(tempfile.gettempdir(), f"hb-mini-payload-{os.getpid()}")
         subprocess.run(["gcc", "-O1", "-static", "-s", "-o", out, os.path.join(FIXTURES, "mini_payload.c")],
                        check=True)
         with open(out, "rb") as f:
