@@ -615,7 +615,7 @@ class TestReceipts(TestAudit):
         self.bend(receipt)
         # a chain without the record it names
         self.s.stop("approver")
-        self.records("approver", 2)
+        self.records("approver", 1)
         code, words = self.s.ctl("receipt", "verify", path, check=None)
         self.assertEqual(code, 1)
         self.assertIn("receipt_not_in_chain", words)
