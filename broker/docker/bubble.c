@@ -15,6 +15,7 @@
 #include "common/fs.h"
 #include "common/ids.h"
 #include "common/json.h"
+#include "policy/text.h"
 
 #define SLICE_MS 200
 #define DRAIN_MS 2000
@@ -131,17 +132,16 @@ static void end(struct bubble *b)
 /* What the keeper said, as an outcome: 0 with *code, or -1. */
 static int judge(const struct bubble *b, int *code, struct hb_error *err)
 {
-	if (hb_json_bool(b->report, "not_built", false)) {
+	if (json_object_get(b->report, "error")) {
+		/* Nothing was run, so what came as standard error is bubblewrap's own. */
 		bool ignored;
-		char *said = hb_tail_text(&b->output.error, 160, &ignored);
+		char *said = hb_tail_text(&b->output.error, 160, &ignored), shown[161];
 
-		hb_bubble_why(said, err);
+		hb_show(said, shown, sizeof shown);
 		free(said);
-		return -1;
+		return hb_fail(err, hb_json_text(b->report, "code", "sandbox_unavailable"), "%.320s%s%s%s",
+			       hb_json_text(b->report, "error", ""), *shown ? " (bwrap said: " : "", shown, *shown ? ")" : "");
 	}
-	if (json_object_get(b->report, "error"))
-		return hb_fail(err, hb_json_text(b->report, "code", "sandbox_unavailable"), "%s",
-			       hb_json_text(b->report, "error", ""));
 	if (!json_object_get(b->report, "exit"))
 		return hb_fail(err, "exit_unknown", "the keeper of this command ended without saying how it went");
 	*code = (int)hb_json_int(b->report, "exit", 1);

@@ -6,7 +6,7 @@
  * was forked, around a command that a worker hands it; and end it when the worker closes its control socket or dies.
  *
  *   worker --(SEQPACKET: one JSON object, descriptors: stdout, stderr, control)--> runner, which forks a keeper
- *   keeper --(control: one JSON line)--> worker    {"exit":N} | {"error":..,"code":..}
+ *   keeper --(control: one JSON line)--> worker    {"exit":N} | {"error":..,"code":..}: not run
  *
  * Inside: the release's root read-only, own /proc, /dev and /tmp, the workspace writable, uid and gid 10002, no
  * capabilities, no network, no further user namespaces. Where the kernel denies any of it nothing is run at all.
@@ -41,10 +41,10 @@ struct hb_bubble_job {
 
 /* bubble_keeper.c: start, watch, end one; reports on job->control. */
 void hb_bubble_keep(struct hb_bubble_job *job);
-/* bubble_why.c: the program, or NULL; and which permission is missing when it could not build the sandbox (`said`: what
- * it printed). */
+/* bubble_why.c: the program, or NULL; and which permission is missing when it could not build the sandbox. Only the
+ * runner and what it forks may ask: the executor's own filter would end it. */
 const char *hb_bubble_program(void);
-void hb_bubble_why(const char *said, struct hb_error *err);
+void hb_bubble_why(struct hb_error *err);
 /* Descriptors that bubblewrap is given, as numbers. */
 struct hb_bubble_fds {
 	int status, block, filter;

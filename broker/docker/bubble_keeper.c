@@ -201,7 +201,7 @@ void hb_bubble_keep(struct hb_bubble_job *job)
 	long long code;
 
 	if (!hb_bubble_program()) {
-		hb_bubble_why("", &err);
+		hb_bubble_why(&err);
 		report(job, hb_json_error(&err));
 		return;
 	}
@@ -224,8 +224,10 @@ void hb_bubble_keep(struct hb_bubble_job *job)
 	finish(&k);
 	if (gone)
 		return;
-	if (code >= 0)
+	if (code >= 0) {
 		report(job, json_pack("{s:I}", "exit", (json_int_t)code));
-	else
-		report(job, json_pack("{s:b}", "not_built", 1));
+		return;
+	}
+	hb_bubble_why(&err);
+	report(job, hb_json_error(&err));
 }

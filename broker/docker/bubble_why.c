@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "broker/docker/bubble.h"
-#include "policy/text.h"
 
 const char *hb_bubble_program(void)
 {
@@ -71,11 +70,10 @@ static enum step try_steps(int *error)
 	return (enum step)got[0];
 }
 
-void hb_bubble_why(const char *said, struct hb_error *err)
+void hb_bubble_why(struct hb_error *err)
 {
 	int error = 0;
 	enum step step = try_steps(&error);
-	char shown[161];
 	const char *why;
 
 	if (!hb_bubble_program()) {
@@ -83,7 +81,6 @@ void hb_bubble_why(const char *said, struct hb_error *err)
 			"bwrap is not installed: apt-get install bubblewrap. The command was not run");
 		return;
 	}
-	hb_show(said, shown, sizeof shown);
 	if (step == STEP_USER && setting("/proc/sys/user/max_user_namespaces") == '0')
 		why = "user namespaces are switched off: sysctl user.max_user_namespaces is 0, set it to 1000 or so";
 	else if (step == STEP_USER && setting("/proc/sys/kernel/unprivileged_userns_clone") == '0')
@@ -104,6 +101,6 @@ void hb_bubble_why(const char *said, struct hb_error *err)
 		      "for hermes-docker";
 	else
 		why = "bubblewrap could not build it";
-	hb_fail(err, "sandbox_unavailable", "local commands can't be kept apart on this host: %s. The command was not run "
-		"(bwrap said: %s)", why, *shown ? shown : "nothing");
+	hb_fail(err, "sandbox_unavailable", "local commands can't be kept apart on this host: %s. The command was not run",
+		why);
 }

@@ -345,11 +345,9 @@ int hb_seal_task(struct hb_worker *w, json_t **result, struct hb_error *err)
 	look = json_object_get(request, "container") || json_object_get(request, "network");
 	if (engine && (hb_docker_engine(w, &e, err) < 0 || (!local && look && hb_docker_look(w, &e, err) < 0)))
 		goto out;
-	if (local && !engine && hb_bubble_check(w, err) < 0)
-		goto out;
 	sealed = local ? hb_seal_local(w, engine ? &e : NULL, request, err) : hb_seal_docker(w, &e, request, err);
 	/* Again: a bind may lead out of the directories that are allowed. */
-	if (!sealed || permitted(feature, sealed, err) < 0)
+	if (!sealed || permitted(feature, sealed, err) < 0 || (local && !engine && hb_bubble_check(w, err) < 0))
 		goto out;
 	*result = json_pack("{s:O}", "request", sealed);
 	rc = 0;

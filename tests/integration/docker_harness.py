@@ -27,7 +27,7 @@ def run_request(image, command=("true",), **fields):
 
 
 class DockerBox:
-    """One state directory with hermes-docker. `engine` needs .socket; `wrap` is put before the program."""
+    """One state directory with hermes-docker. `engine` needs .socket; `wrap` is put before the program, as root."""
 
     def __init__(self, engine=None, settings=None, wrap=(), group=None):
         self.dir = tempfile.mkdtemp(prefix="hermes-docker-", dir="/tmp")
@@ -77,11 +77,15 @@ class DockerBox:
 
     def start(self, check=True):
         groups = [self.group] if self.group else []
+        command, user = [PROGRAM], self.uid
+        if self.wrap:
+            command, user = [*self.wrap, "/usr/bin/setpriv", f"--reuid={self.uid}", f"--regid={self.uid}",
+                             "--clear-groups", PROGRAM], 0
         read, write = os.pipe()
         with open(self.state.file("log/docker.log"), "ab") as log:
             self.process = subprocess.Popen(
-                [*self.wrap, PROGRAM, "--state", self.state.path, "--ready-fd", str(write)], pass_fds=[write],
-                user=self.uid, group=self.uid, extra_groups=groups, env={"PATH": "/usr/bin:/bin"},
+                [*command, "--state", self.state.path, "--ready-fd", str(write)], pass_fds=[write],
+                user=user, group=user, extra_groups=groups, env={"PATH": "/usr/bin:/bin"},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         os.close(write)
         ready = os.read(read, 1)
