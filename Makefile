@@ -21,10 +21,18 @@ bench:
 lint: all
 	./tests/lint
 
+# A million inputs for each fuzz target (RUNS=N for another number); clang and libFuzzer.
+fuzz:
+	./tests/fuzz/run
+
+# Long seeded runs of the differential and the crash tests (ROUNDS=N).
+soak:
+	./tests/soak
+
 install: all
 	meson install -C $(BUILD)
 
 clean:
 	rm -rf $(BUILD) $(SAN)
 
-.PHONY: all check bench lint install clean
+.PHONY: all check bench lint fuzz soak install clean
