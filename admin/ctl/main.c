@@ -142,6 +142,41 @@ static const struct ctl_command *find(int argc, char **argv, int *words)
 	return NULL;
 }
 
+/* `hermesctl runtime`, `hermesctl bot token --help`: the commands that begin with these words. */
+static int group_help(FILE *out, int argc, char **argv)
+{
+	char prefix[64] = "";
+	size_t len = 0;
+	int shown = 0;
+
+	for (int i = 0; i < argc && argv[i][0] != '-' && len + strlen(argv[i]) + 1 < sizeof prefix; i++)
+		len += (size_t)snprintf(prefix + len, sizeof prefix - len, "%s ", argv[i]);
+	for (size_t i = 0; len > 0 && i < ctl_command_count; i++)
+		if (strncmp(ctl_commands[i].name, prefix, len) == 0) {
+			fprintf(out, "  hermesctl %-18s %-30s %s\n", ctl_commands[i].name, ctl_commands[i].arguments,
+				ctl_commands[i].help);
+			shown++;
+		}
+	return shown;
+}
+
+static int no_command(int argc, char **argv)
+{
+	bool asked = strcmp(argv[argc - 1], "--help") == 0;
+
+	if (group_help(asked ? stdout : stderr, argc, argv) > 0)
+		return asked ? CTL_OK : CTL_USAGE;
+	fprintf(stderr, "hermesctl: no command \"");
+	for (int i = 0; i < argc && (i == 0 || argv[i][0] != '-'); i++) {
+		if (i > 0)
+			fputc(' ', stderr);
+		for (const char *p = argv[i]; *p; p++)
+			fputc(*p >= 32 && *p < 127 ? *p : '?', stderr);
+	}
+	fprintf(stderr, "\"; see hermesctl --help\n");
+	return CTL_USAGE;
+}
+
 static const char *default_state(void)
 {
 	struct stat st;
@@ -200,11 +235,7 @@ int main(int argc, char **argv)
 		return CTL_USAGE;
 	}
 	command = find(argc - 1, argv + 1, &words);
-	if (!command) {
-		fprintf(stderr, "hermesctl: no command \"");
-		ctl_print_text(argv[1]);
-		fprintf(stderr, "\"; see hermesctl --help\n");
-		return CTL_USAGE;
-	}
+	if (!command)
+		return no_command(argc - 1, argv + 1);
 	return command->run(&c, argc - 1 - words, argv + 1 + words);
 }

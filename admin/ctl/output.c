@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -178,6 +179,8 @@ void ctl_progress_end(struct ctl *c)
 	shown_phase[0] = 0;
 }
 
+/* Only a whole word is an answer; the end of the terminal's input is a no. What was typed before the question stood there
+ * answers nothing. */
 int ctl_confirm(struct ctl *c, const char *question, bool *yes)
 {
 	char line[64];
@@ -185,9 +188,17 @@ int ctl_confirm(struct ctl *c, const char *question, bool *yes)
 
 	if (c->no_input || !isatty(STDIN_FILENO) || !(tty = fopen("/dev/tty", "r+e")))
 		return -1;
-	fprintf(tty, "%s [yes/no] ", question);
-	fflush(tty);
-	*yes = fgets(line, sizeof line, tty) && (strcmp(line, "yes\n") == 0 || strcmp(line, "y\n") == 0);
+	*yes = false;
+	tcflush(fileno(tty), TCIFLUSH);
+	for (;;) {
+		fprintf(tty, "%s [yes/no] ", question);
+		fflush(tty);
+		if (!fgets(line, sizeof line, tty))
+			break;
+		*yes = strcmp(line, "yes\n") == 0 || strcmp(line, "y\n") == 0;
+		if (*yes || strcmp(line, "no\n") == 0 || strcmp(line, "n\n") == 0)
+			break;
+	}
 	fclose(tty);
 	return 0;
 }

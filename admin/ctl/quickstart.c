@@ -48,11 +48,11 @@ static void print_addresses(struct ctl *c, const json_t *runtime)
 	printf("\nThe service answers at ");
 	ctl_print_text(hb_json_text(runtime, "address", "-"));
 	printf("\nState: %s   Admin: http://%s\n\nNext:\n"
-	       "  ./manage.sh status\n"
 	       "  %s --state %s runtime status\n"
 	       "  %s --state %s audit verify\n"
-	       "  ./manage.sh down\n",
-	       c->state, hb_config_text(c->config, "admin.listen"), c->program, c->state, c->program, c->state);
+	       "  %s --state %s down\n",
+	       c->state, hb_config_text(c->config, "admin.listen"), c->program, c->state, c->program, c->state,
+	       c->program, c->state);
 }
 
 /* A launcher that runs with an older configuration is restarted, so that what was set is what runs. */

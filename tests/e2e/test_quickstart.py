@@ -3,11 +3,13 @@
 a person's approval in between; and what happens when things go wrong around it."""
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -113,6 +115,37 @@ class Quickstart(unittest.TestCase):
         out, _ = p.communicate(timeout=60)
         self.assertEqual(p.returncode, 3, out)  # nobody to ask: taken back
         self.assertEqual(self.system.runtime_pids(), before)
+
+    def test_09_a_person_answers_in_the_terminal(self):
+        """A slip of the finger is asked again, and what was typed before the question stood there answers nothing."""
+        before = self.system.runtime_pids()
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.execv(CTL, [CTL, "--state", self.system.state, "runtime", "stop"])
+        os.write(fd, b"yes\n")
+        shown = b""
+        for answer in (b"maybe\n", b"no\n"):
+            while not shown.endswith(b"[yes/no] "):
+                shown += os.read(fd, 4096)
+            shown += b"|"
+            time.sleep(0.2)
+            os.write(fd, answer)
+        try:
+            while chunk := os.read(fd, 4096):
+                shown += chunk
+        except OSError:
+            pass  # the end of a terminal
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 4, shown)
+        self.assertEqual(shown.count(b"Approve exactly this operation?"), 2)
+        self.assertEqual(self.system.runtime_pids(), before)
+
+    def test_09_a_group_of_commands_explains_itself(self):
+        r = subprocess.run([CTL, "runtime", "--help"], capture_output=True, text=True)
+        self.assertEqual((r.returncode, r.stderr), (0, ""))
+        self.assertIn("runtime install", r.stdout)
+        r = subprocess.run([CTL, "runtime", "instal"], capture_output=True, text=True)
+        self.assertEqual((r.returncode, r.stdout), (2, ""))
+        self.assertIn('no command "runtime instal"', r.stderr)
 
     def test_10_audit_verifies_and_a_changed_byte_is_found(self):
         self.assertTrue(self.system.ctl("audit", "verify", check=0)["ok"])
