@@ -10,8 +10,7 @@
 #define KEEP (HB_TAIL_CHARS * 4 + 4) /* the longest characters, and one that is cut in front */
 #define ROOM (KEEP * 2)              /* moved down once for each KEEP bytes */
 
-void
-hb_tail_add(struct hb_tail *t, const void *data, size_t len)
+void hb_tail_add(struct hb_tail *t, const void *data, size_t len)
 {
 	const char *from = data;
 
@@ -34,8 +33,7 @@ hb_tail_add(struct hb_tail *t, const void *data, size_t len)
 	t->len += len;
 }
 
-char *
-hb_tail_text(const struct hb_tail *t, size_t chars, bool *truncated)
+char *hb_tail_text(const struct hb_tail *t, size_t chars, bool *truncated)
 {
 	struct hb_buf out = HB_BUF_INIT;
 	const char *end = t->data + t->len, *p = t->data;
@@ -44,7 +42,8 @@ hb_tail_text(const struct hb_tail *t, size_t chars, bool *truncated)
 	if (chars == 0)
 		chars = HB_TAIL_CHARS;
 	/* The rest of a character whose beginning is gone is no character. */
-	for (int i = 0; i < 3 && t->total > t->len && p < end && ((unsigned char)*p & 0xc0) == 0x80; i++)
+	for (int i = 0; i < 3 && t->total > t->len && p < end && ((unsigned char)*p & 0xc0) == 0x80;
+	     i++)
 		p++;
 	for (const char *q = p; q < end; count++)
 		hb_utf8_next(&q, end);
@@ -64,8 +63,7 @@ hb_tail_text(const struct hb_tail *t, size_t chars, bool *truncated)
 	return hb_buf_take(&out);
 }
 
-void
-hb_tail_free(struct hb_tail *t)
+void hb_tail_free(struct hb_tail *t)
 {
 	free(t->data);
 	memset(t, 0, sizeof(*t));

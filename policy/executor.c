@@ -60,10 +60,12 @@ static void tell(struct hb_worker *w, json_t *line)
 	free(text);
 }
 
-void hb_worker_progress(struct hb_worker *w, const char *phase, int64_t done, int64_t total, const char *unit)
+void hb_worker_progress(struct hb_worker *w, const char *phase, int64_t done, int64_t total,
+			const char *unit)
 {
-	tell(w, json_pack("{s:s, s:{s:s, s:I, s:I, s:s}}", "event", "progress", "progress", "phase", phase, "done",
-			  (json_int_t)done, "total", (json_int_t)total, "unit", unit));
+	tell(w,
+	     json_pack("{s:s, s:{s:s, s:I, s:I, s:s}}", "event", "progress", "progress", "phase",
+		       phase, "done", (json_int_t)done, "total", (json_int_t)total, "unit", unit));
 }
 
 void hb_worker_note(struct hb_worker *w, json_t *note)
@@ -73,7 +75,8 @@ void hb_worker_note(struct hb_worker *w, json_t *note)
 
 static void signals_of_worker(void)
 {
-	struct sigaction stop = {.sa_handler = on_stop_signal}; /* no SA_RESTART: waiting calls return */
+	struct sigaction stop = {
+		.sa_handler = on_stop_signal}; /* no SA_RESTART: waiting calls return */
 	sigset_t none;
 
 	sigemptyset(&none);
@@ -85,8 +88,12 @@ static void signals_of_worker(void)
 static _Noreturn void worker(struct hb_exec_job *job, int fd, pid_t executor)
 {
 	const struct hb_executor_options *o = &job->ex->options;
-	struct hb_worker w = {.operation_id = job->operation_id, .feature = job->feature, .request = job->request,
-			      .ctx = o->ctx, .fd = 3, .keep_fd = o->keep_fd >= 0 ? 4 : -1};
+	struct hb_worker w = {.operation_id = job->operation_id,
+			      .feature = job->feature,
+			      .request = job->request,
+			      .ctx = o->ctx,
+			      .fd = 3,
+			      .keep_fd = o->keep_fd >= 0 ? 4 : -1};
 	json_t *result = NULL, *line;
 	struct hb_error err = {"", ""};
 	int rc;
@@ -104,7 +111,8 @@ static _Noreturn void worker(struct hb_exec_job *job, int fd, pid_t executor)
 		_exit(1);
 	w.deadline_ms = job->started_ms + (int64_t)job->seconds * 1000;
 	rc = job->work(&w, &result, &err);
-	line = json_pack("{s:s, s:b, s:o*}", "event", "done", "unknown", w.unknown, "result", result);
+	line = json_pack("{s:s, s:b, s:o*}", "event", "done", "unknown", w.unknown, "result",
+			 result);
 	if (rc < 0) {
 		json_object_set_new(line, "error", json_string(err.message));
 		json_object_set_new(line, "code", json_string(err.code));
@@ -166,9 +174,12 @@ static void job_end(struct hb_exec_job *job, const json_t *line)
 	if (message)
 		hb_fail(&err, hb_json_text(line, "code", "failed"), "%s", message);
 	else if (!line && job->overdue)
-		hb_fail(&err, "worker_overdue", "the worker did not end in time and was killed; what it had begun may go on");
+		hb_fail(&err, "worker_overdue",
+			"the worker did not end in time and was killed; what it had begun may go "
+			"on");
 	else if (!line)
-		hb_fail(&err, "worker_died", "the worker of this operation ended without saying how it went");
+		hb_fail(&err, "worker_died",
+			"the worker of this operation ended without saying how it went");
 	if (job->done) {
 		TAILQ_REMOVE(&ex->tasks, job, next);
 		ex->task_count--;
@@ -207,7 +218,8 @@ static void on_read(struct bufferevent *bev, void *arg)
 			json_decref(job->progress);
 			job->progress = json_incref(json_object_get(line, "progress"));
 		} else if (strcmp(event, "note") == 0 && job->ex->options.on_note) {
-			job->ex->options.on_note(json_object_get(line, "note"), job->ex->options.ctx);
+			job->ex->options.on_note(json_object_get(line, "note"),
+						 job->ex->options.ctx);
 		}
 		json_decref(line);
 	}
@@ -256,7 +268,8 @@ static int fork_worker(struct hb_exec_job *job, int overtime, struct hb_error *e
 	return 0;
 }
 
-/* -1: refused by the gate, nothing is burnt. 1: burnt, but it couldn't even begin; the outcome is recorded. */
+/* -1: refused by the gate, nothing is burnt. 1: burnt, but it couldn't even begin; the outcome is
+ * recorded. */
 static int start_operation(struct hb_exec_job *job, struct hb_error *err)
 {
 	struct hb_executor *ex = job->ex;
@@ -266,7 +279,8 @@ static int start_operation(struct hb_exec_job *job, struct hb_error *err)
 
 	if (hb_executor_gate(ex, &gate, err) < 0 || hb_gate_pass(&gate, &x, &grant, err) < 0)
 		return -1;
-	if (hb_exec_audit(job, "intent", "intent", NULL, err) < 0 || fork_worker(job, ex->options.overtime, err) < 0) {
+	if (hb_exec_audit(job, "intent", "intent", NULL, err) < 0 ||
+	    fork_worker(job, ex->options.overtime, err) < 0) {
 		hb_exec_settle(job, NULL, err, false);
 		return 1;
 	}
@@ -280,7 +294,8 @@ static void jobs_next(struct hb_executor *ex)
 	struct hb_exec_job *job;
 	struct hb_error err;
 
-	while (!ex->stopping && ex->active_count < ex->options.active_max && (job = TAILQ_FIRST(&ex->waiting))) {
+	while (!ex->stopping && ex->active_count < ex->options.active_max &&
+	       (job = TAILQ_FIRST(&ex->waiting))) {
 		TAILQ_REMOVE(&ex->waiting, job, next);
 		ex->waiting_count--;
 		int rc = start_operation(job, &err);
@@ -292,7 +307,8 @@ static void jobs_next(struct hb_executor *ex)
 	}
 }
 
-static struct hb_exec_job *job_new(struct hb_executor *ex, const struct hb_execute *x, const struct hb_grant *grant)
+static struct hb_exec_job *job_new(struct hb_executor *ex, const struct hb_execute *x,
+				   const struct hb_grant *grant)
 {
 	struct hb_exec_job *job = hb_calloc(1, sizeof *job);
 
@@ -309,7 +325,8 @@ static struct hb_exec_job *job_new(struct hb_executor *ex, const struct hb_execu
 	return job;
 }
 
-int hb_exec_take(struct hb_executor *ex, const struct hb_execute *x, const char **state, struct hb_error *err)
+int hb_exec_take(struct hb_executor *ex, const struct hb_execute *x, const char **state,
+		 struct hb_error *err)
 {
 	struct hb_gate gate;
 	struct hb_grant grant;
@@ -319,11 +336,14 @@ int hb_exec_take(struct hb_executor *ex, const struct hb_execute *x, const char 
 	if (hb_executor_gate(ex, &gate, err) < 0 || hb_gate_check(&gate, x, &grant, err) < 0)
 		return -1;
 	if (hb_executor_knows(ex, x->operation_id, NULL))
-		return hb_fail(err, "grant_replayed", "this operation was started already; it is never repeated");
-	if (ex->stopping ||
-	    (long long)ex->waiting_count >= hb_config_int(ex->options.process->config, "broker.queue_max"))
-		return hb_fail(err, "busy", "%zu operations wait already; the grant is not used, try again later",
-			       ex->waiting_count);
+		return hb_fail(err, "grant_replayed",
+			       "this operation was started already; it is never repeated");
+	if (ex->stopping || (long long)ex->waiting_count >=
+				    hb_config_int(ex->options.process->config, "broker.queue_max"))
+		return hb_fail(
+			err, "busy",
+			"%zu operations wait already; the grant is not used, try again later",
+			ex->waiting_count);
 	job = job_new(ex, x, &grant);
 	if (ex->active_count >= ex->options.active_max || ex->waiting_count > 0) {
 		TAILQ_INSERT_TAIL(&ex->waiting, job, next);
@@ -340,13 +360,14 @@ int hb_exec_take(struct hb_executor *ex, const struct hb_execute *x, const char 
 	return 0;
 }
 
-int hb_executor_task(struct hb_executor *ex, hb_executor_work work, const json_t *input, int seconds, hb_task_done done,
-		     void *arg, struct hb_error *err)
+int hb_executor_task(struct hb_executor *ex, hb_executor_work work, const json_t *input,
+		     int seconds, hb_task_done done, void *arg, struct hb_error *err)
 {
 	struct hb_exec_job *job;
 
 	if (ex->stopping || ex->task_count >= TASKS_MAX)
-		return hb_fail(err, "busy", "%zu requests are being worked on already; try again", ex->task_count);
+		return hb_fail(err, "busy", "%zu requests are being worked on already; try again",
+			       ex->task_count);
 	job = hb_calloc(1, sizeof *job);
 	job->ex = ex;
 	job->work = work;
@@ -381,8 +402,8 @@ int hb_executor_gate(struct hb_executor *ex, struct hb_gate *out, struct hb_erro
 	return 0;
 }
 
-int hb_executor_new(const struct hb_executor_options *options, struct hb_executor **out, int *recovered,
-		    struct hb_error *err)
+int hb_executor_new(const struct hb_executor_options *options, struct hb_executor **out,
+		    int *recovered, struct hb_error *err)
 {
 	struct hb_executor *ex = hb_calloc(1, sizeof *ex);
 

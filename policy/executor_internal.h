@@ -13,7 +13,8 @@ struct hb_exec_job {
 	struct hb_executor *ex;
 	hb_executor_work work;
 	/* of an operation */
-	char operation_id[HB_ID_MAX], grant_id[HB_ID_MAX], digest[HB_HEX256], feature[16], action[24];
+	char operation_id[HB_ID_MAX], grant_id[HB_ID_MAX], digest[HB_HEX256], feature[16],
+		action[24];
 	json_t *request, *envelope, *progress;
 	/* of a task */
 	hb_task_done done;
@@ -34,7 +35,8 @@ struct hb_executor {
 	struct hb_ledger *ledger;
 	struct hb_exec_list active, waiting, tasks;
 	size_t active_count, waiting_count, task_count;
-	json_t *refused; /* {operation_id, error, code}: refused when their turn came, never burnt */
+	json_t *refused; /* {operation_id, error, code}: refused when their turn came, never burnt
+			  */
 	bool stopping;
 	void (*stopped)(void *arg);
 	void *stopped_arg;
@@ -42,13 +44,15 @@ struct hb_executor {
 };
 
 /* executor_record.c */
-int hb_exec_audit(struct hb_exec_job *job, const char *status, const char *phase, const struct hb_error *why,
-		  struct hb_error *err);
+int hb_exec_audit(struct hb_exec_job *job, const char *status, const char *phase,
+		  const struct hb_error *why, struct hb_error *err);
 /* An operation has ended; result is stolen, why NULL: it ran. */
-void hb_exec_settle(struct hb_exec_job *job, json_t *result, const struct hb_error *why, bool unknown);
+void hb_exec_settle(struct hb_exec_job *job, json_t *result, const struct hb_error *why,
+		    bool unknown);
 /* The gate refused it when its turn came. */
 void hb_exec_refused(struct hb_exec_job *job, const struct hb_error *err);
 /* executor.c: -1 refused; *state as /execute answers it. */
-int hb_exec_take(struct hb_executor *ex, const struct hb_execute *x, const char **state, struct hb_error *err);
+int hb_exec_take(struct hb_executor *ex, const struct hb_execute *x, const char **state,
+		 struct hb_error *err);
 
 #endif

@@ -181,7 +181,8 @@ static void container_warnings(struct hb_page *p, const json_t *request, const c
 				"what runs in the container is ended and started anew");
 	if (strcmp(action, "inspect") == 0)
 		hb_draw_warning(p, "shows_settings",
-				"the answer holds its environment, and so any secret in it");
+				"the answer holds its settings; values of its environment and what looks "
+				"like a secret are left out, other secrets are not");
 	if (strcmp(action, "logs") == 0)
 		hb_draw_warning(
 			p, "shows_logs",

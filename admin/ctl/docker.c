@@ -1,5 +1,5 @@
-/* hermesctl docker ... and sandbox run: each becomes one operation that a person decides on. `docker run` with its many
- * options is in docker_run.c. */
+/* hermesctl docker ... and sandbox run: each becomes one operation that a person decides on.
+ * `docker run` with its many options is in docker_run.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,8 @@
 #include "admin/ctl/docker.h"
 #include "common/buf.h"
 
-int ctl_docker_number(const char *command, const char *name, const char *text, json_t *request, const char *field)
+int ctl_docker_number(const char *command, const char *name, const char *text, json_t *request,
+		      const char *field)
 {
 	char *end;
 	long value;
@@ -25,9 +26,12 @@ int ctl_docker_number(const char *command, const char *name, const char *text, j
 	return 0;
 }
 
-int ctl_docker_ask(struct ctl *c, const char *feature, json_t *request, const struct ctl_consent *consent)
+int ctl_docker_ask(struct ctl *c, const char *feature, json_t *request,
+		   const struct ctl_consent *consent)
 {
-	struct ctl_operate op = {.feature = feature, .request = request, .user = consent->user,
+	struct ctl_operate op = {.feature = feature,
+				 .request = request,
+				 .user = consent->user,
 				 .approve = consent->approve != NULL};
 	struct hb_error err = {0};
 	json_t *final = NULL;
@@ -45,7 +49,8 @@ static int simple(struct ctl *c, const char *action, const char *field, int argc
 	struct ctl_consent consent = {0};
 	const char *timeout = NULL, *all = NULL, *force = NULL, *volumes = NULL, *tail = NULL;
 	struct ctl_option options[6] = {
-		{"approve", NULL, "consent in advance; the approver still signs the exact digest", &consent.approve, NULL},
+		{"approve", NULL, "consent in advance; the approver still signs the exact digest",
+		 &consent.approve, NULL},
 		{"user", "ID", "the user in whose name it is asked", &consent.user, NULL},
 		{"timeout", "SECONDS", "how long it may take (default 120)", &timeout, NULL},
 	};
@@ -55,12 +60,16 @@ static int simple(struct ctl *c, const char *action, const char *field, int argc
 	json_t *request;
 
 	if (strcmp(action, "list") == 0)
-		options[count++] = (struct ctl_option){"all", NULL, "also those that don't run", &all, NULL};
+		options[count++] = (struct ctl_option){"all", NULL, "also those that don't run",
+						       &all, NULL};
 	if (strcmp(action, "logs") == 0)
-		options[count++] = (struct ctl_option){"tail", "LINES", "so many from the end (default 200)", &tail, NULL};
+		options[count++] = (struct ctl_option){
+			"tail", "LINES", "so many from the end (default 200)", &tail, NULL};
 	if (strcmp(action, "remove") == 0) {
-		options[count++] = (struct ctl_option){"force", NULL, "kill it first when it runs", &force, NULL};
-		options[count++] = (struct ctl_option){"volumes", NULL, "its anonymous volumes too", &volumes, NULL};
+		options[count++] = (struct ctl_option){"force", NULL, "kill it first when it runs",
+						       &force, NULL};
+		options[count++] = (struct ctl_option){"volumes", NULL, "its anonymous volumes too",
+						       &volumes, NULL};
 	}
 	snprintf(name, sizeof name, "docker %s", action);
 	if (ctl_parse(c, name, options, count, argc, argv, field ? 1 : 0, field ? 1 : 0) < 0)
@@ -122,7 +131,8 @@ int ctl_cmd_docker_inspect(struct ctl *c, int argc, char **argv)
 	return simple(c, "inspect", "container", argc, argv);
 }
 
-/* One word is a command for the shell as it stands; several are one argument each, whatever is in them. */
+/* One word is a command for the shell as it stands; several are one argument each, whatever is in
+ * them. */
 static char *shell_command(int argc, char **argv)
 {
 	struct hb_buf out = HB_BUF_INIT;
@@ -149,7 +159,8 @@ int ctl_cmd_sandbox_run(struct ctl *c, int argc, char **argv)
 	struct ctl_consent consent = {0};
 	const char *timeout = NULL, *workdir = NULL, *egress = NULL, *raw = NULL;
 	const struct ctl_option options[] = {
-		{"approve", NULL, "consent in advance; the approver still signs the exact digest", &consent.approve, NULL},
+		{"approve", NULL, "consent in advance; the approver still signs the exact digest",
+		 &consent.approve, NULL},
 		{"user", "ID", "the user in whose name it is asked", &consent.user, NULL},
 		{"timeout", "SECONDS", "how long it may take (default 120)", &timeout, NULL},
 		{"workdir", "DIR", "/workspace or a directory below it", &workdir, NULL},
@@ -159,15 +170,16 @@ int ctl_cmd_sandbox_run(struct ctl *c, int argc, char **argv)
 	struct hb_error err = {0};
 	json_t *request;
 	char *command;
-	int words = ctl_parse(c, "sandbox run", options, sizeof options / sizeof *options, argc, argv, 1, 1000);
+	int words = ctl_parse(c, "sandbox run", options, sizeof options / sizeof *options, argc,
+			      argv, 1, 1000);
 
 	if (words < 0)
 		return CTL_USAGE;
 	if (ctl_open(c, &err) < 0)
 		return ctl_error(c, &err);
 	command = shell_command(words, argv);
-	request = json_pack("{s:s, s:s, s:b}", "command", command, "network", egress ? "egress" : "none", "net_raw",
-			    raw != NULL);
+	request = json_pack("{s:s, s:s, s:b}", "command", command, "network",
+			    egress ? "egress" : "none", "net_raw", raw != NULL);
 	free(command);
 	if (!request) {
 		fprintf(stderr, "hermesctl sandbox run: the command is not valid UTF-8\n");

@@ -11,8 +11,10 @@ struct ctl_consent {
 };
 
 /* text NULL: nothing is set. -1: usage was printed and the request is gone. */
-int ctl_docker_number(const char *command, const char *name, const char *text, json_t *request, const char *field);
+int ctl_docker_number(const char *command, const char *name, const char *text, json_t *request,
+		      const char *field);
 /* Ask, follow, report; steals request. */
-int ctl_docker_ask(struct ctl *c, const char *feature, json_t *request, const struct ctl_consent *consent);
+int ctl_docker_ask(struct ctl *c, const char *feature, json_t *request,
+		   const struct ctl_consent *consent);
 
 #endif

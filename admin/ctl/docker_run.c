@@ -1,6 +1,7 @@
 /*
- * hermesctl docker run: options as people know them from docker(1), turned into the fields of the schema. Nothing is
- * judged here; what is refused is refused by the broker and the executor, with their reasons.
+ * hermesctl docker run: options as people know them from docker(1), turned into the fields of the
+ * schema. Nothing is judged here; what is refused is refused by the broker and the executor, with
+ * their reasons.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +16,8 @@ struct run_options {
 	struct ctl_consent consent;
 	const char *name, *user, *workdir, *network, *restart, *memory, *cpus, *pids, *timeout;
 	const char *privileged, *writable, *detach, *remove, *pid, *ipc, *uts, *userns;
-	const char **entrypoint, **environment, **mounts, **ports, **dns, **labels, **add, **drop, **devices, **security,
-		**sysctls;
+	const char **entrypoint, **environment, **mounts, **ports, **dns, **labels, **add, **drop,
+		**devices, **security, **sysctls;
 };
 
 static int usage(const char *what)
@@ -49,7 +50,8 @@ static int set_environment(json_t *request, const char **values)
 			return usage("--env wants NAME=VALUE");
 		}
 		name = hb_asprintf("%.*s", (int)(equals - values[i]), values[i]);
-		json_array_append_new(list, json_pack("{s:s, s:s}", "name", name, "value", equals + 1));
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s}", "name", name, "value", equals + 1));
 		free(name);
 	}
 	json_object_set_new(request, "environment", list);
@@ -70,7 +72,8 @@ static int set_mounts(json_t *request, const char **values)
 			char *equals = strchr(part, '=');
 
 			if (strcmp(part, "ro") == 0 || strcmp(part, "rw") == 0) {
-				json_object_set_new(mount, "read_only", json_boolean(part[1] == 'o'));
+				json_object_set_new(mount, "read_only",
+						    json_boolean(part[1] == 'o'));
 			} else if (equals) {
 				*equals++ = '\0';
 				json_object_set_new(mount, part, json_string(equals));
@@ -85,7 +88,8 @@ static int set_mounts(json_t *request, const char **values)
 	return rc;
 }
 
-/* [ADDRESS:]HOST:CONTAINER[/udp]; an IPv6 address has colons of its own, so the numbers are taken from the end. */
+/* [ADDRESS:]HOST:CONTAINER[/udp]; an IPv6 address has colons of its own, so the numbers are taken
+ * from the end. */
 static int set_ports(json_t *request, const char **values)
 {
 	json_t *list = json_array();
@@ -108,7 +112,8 @@ static int set_ports(json_t *request, const char **values)
 		if (!inside || atoi(host ? host : copy) <= 0 || atoi(inside) <= 0)
 			rc = usage("--port wants [ADDRESS:]HOST:CONTAINER[/udp]");
 		json_object_set_new(port, "host_port", json_integer(atoi(host ? host : copy)));
-		json_object_set_new(port, "container_port", json_integer(inside ? atoi(inside) : 0));
+		json_object_set_new(port, "container_port",
+				    json_integer(inside ? atoi(inside) : 0));
 		if (slash)
 			json_object_set_new(port, "protocol", json_string(slash));
 		json_array_append_new(list, port);
@@ -127,7 +132,8 @@ static void set_text(json_t *request, const char *field, const char *value)
 /* NULL after usage was printed. */
 static json_t *build(const struct run_options *o, const char *image, int argc, char **argv)
 {
-	json_t *request = json_pack("{s:s, s:s}", "action", "run", "image", image), *command = json_array();
+	json_t *request = json_pack("{s:s, s:s}", "action", "run", "image", image),
+	       *command = json_array();
 
 	for (int i = 0; i < argc; i++)
 		json_array_append_new(command, json_string(argv[i]));
@@ -174,22 +180,27 @@ int ctl_cmd_docker_run(struct ctl *c, int argc, char **argv)
 {
 	struct run_options o = {0};
 	const struct ctl_option options[] = {
-		{"approve", NULL, "consent in advance; the approver still signs the exact digest", &o.consent.approve, NULL},
+		{"approve", NULL, "consent in advance; the approver still signs the exact digest",
+		 &o.consent.approve, NULL},
 		{"user-id", "ID", "the user in whose name it is asked", &o.consent.user, NULL},
 		{"name", "NAME", "of the container", &o.name, NULL},
-		{"entrypoint", "WORD", "instead of the image's; repeat for more words", NULL, &o.entrypoint},
+		{"entrypoint", "WORD", "instead of the image's; repeat for more words", NULL,
+		 &o.entrypoint},
 		{"user", "USER[:GROUP]", "who it runs as", &o.user, NULL},
 		{"workdir", "DIR", "where it starts", &o.workdir, NULL},
 		{"env", "NAME=VALUE", "environment (repeatable)", NULL, &o.environment},
-		{"mount", "SPEC", "type=bind|volume|tmpfs,source=..,target=..[,ro|rw] (repeatable)", NULL, &o.mounts},
-		{"port", "SPEC", "[ADDRESS:]HOST:CONTAINER[/udp], on 127.0.0.1 (repeatable)", NULL, &o.ports},
+		{"mount", "SPEC", "type=bind|volume|tmpfs,source=..,target=..[,ro|rw] (repeatable)",
+		 NULL, &o.mounts},
+		{"port", "SPEC", "[ADDRESS:]HOST:CONTAINER[/udp], on 127.0.0.1 (repeatable)", NULL,
+		 &o.ports},
 		{"network", "NAME", "default none", &o.network, NULL},
 		{"dns", "ADDRESS", "name server (repeatable)", NULL, &o.dns},
 		{"label", "NAME=VALUE", "(repeatable)", NULL, &o.labels},
 		{"cap-add", "NAME", "give a capability (repeatable)", NULL, &o.add},
 		{"cap-drop", "NAME", "take only these instead of ALL (repeatable)", NULL, &o.drop},
 		{"device", "SPEC", "/dev/NAME[:/dev/NAME[:rwm]] (repeatable)", NULL, &o.devices},
-		{"security-opt", "OPTION", "instead of no-new-privileges (repeatable)", NULL, &o.security},
+		{"security-opt", "OPTION", "instead of no-new-privileges (repeatable)", NULL,
+		 &o.security},
 		{"sysctl", "NAME=VALUE", "(repeatable)", NULL, &o.sysctls},
 		{"privileged", NULL, "with every right", &o.privileged, NULL},
 		{"pid", "MODE", "default or host", &o.pid, NULL},
@@ -207,7 +218,8 @@ int ctl_cmd_docker_run(struct ctl *c, int argc, char **argv)
 	};
 	struct hb_error err = {0};
 	json_t *request;
-	int words = ctl_parse(c, COMMAND, options, sizeof options / sizeof *options, argc, argv, 1, 1000);
+	int words = ctl_parse(c, COMMAND, options, sizeof options / sizeof *options, argc, argv, 1,
+			      1000);
 
 	if (words < 0)
 		return CTL_USAGE;

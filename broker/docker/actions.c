@@ -13,8 +13,8 @@
 #include "policy/operation.h"
 #include "policy/text.h"
 
-#define STOP_SECONDS 10   /* from SIGTERM to SIGKILL, as everywhere with Docker */
-#define LOOK_MS 5000      /* to see how things are when time is up */
+#define STOP_SECONDS 10 /* from SIGTERM to SIGKILL, as everywhere with Docker */
+#define LOOK_MS 5000    /* to see how things are when time is up */
 #define SLICE_MS 250
 #define PULL_LINE_MAX (1u << 20)
 
@@ -38,7 +38,8 @@ static json_t *json_result(const json_t *value, size_t flags)
 	return result;
 }
 
-/* Time is up: as an error that says so. *result as clients know it from programs that were ended. */
+/* Time is up: as an error that says so. *result as clients know it from programs that were ended.
+ */
 static int timed_out(json_t **result, struct hb_error *err, const char *what)
 {
 	if (!*result)
@@ -58,8 +59,8 @@ int hb_action_list(struct hb_worker *w, struct hb_engine *e, json_t **result, st
 	bool all = hb_json_bool(w->request, "all", false);
 	json_t *rows = NULL, *out = json_array(), *row;
 	size_t i;
-	int rc = hb_engine_ask(e, "GET", all ? "/containers/json?all=1" : "/containers/json", NULL, "listing containers",
-			       &rows, err);
+	int rc = hb_engine_ask(e, "GET", all ? "/containers/json?all=1" : "/containers/json", NULL,
+			       "listing containers", &rows, err);
 
 	json_array_foreach (rows, i, row)
 		json_array_append_new(out, hb_redact_row(row));
@@ -76,11 +77,13 @@ static int inspect(struct hb_worker *w, struct hb_engine *e, json_t **answer, st
 {
 	char path[120];
 
-	snprintf(path, sizeof path, "/containers/%.64s/json", hb_json_text(w->request, "container", ""));
+	snprintf(path, sizeof path, "/containers/%.64s/json",
+		 hb_json_text(w->request, "container", ""));
 	return hb_engine_ask(e, "GET", path, NULL, "inspecting the container", answer, err);
 }
 
-int hb_action_inspect(struct hb_worker *w, struct hb_engine *e, json_t **result, struct hb_error *err)
+int hb_action_inspect(struct hb_worker *w, struct hb_engine *e, json_t **result,
+		      struct hb_error *err)
 {
 	json_t *answer = NULL, *shown;
 	int rc = inspect(w, e, &answer, err);
@@ -99,8 +102,8 @@ int hb_action_inspect(struct hb_worker *w, struct hb_engine *e, json_t **result,
 /* --- logs --- */
 
 /* 0 when the stream is over, 1 when time is up, -1 when it is no valid stream. */
-static int read_logs(struct hb_worker *w, struct hb_engine_stream *s, struct hb_frames *frames, struct hb_output *o,
-		     struct hb_error *err)
+static int read_logs(struct hb_worker *w, struct hb_engine_stream *s, struct hb_frames *frames,
+		     struct hb_output *o, struct hb_error *err)
 {
 	while (!s->complete && !s->failed && !s->ended) {
 		struct pollfd p = {.fd = s->fd, .events = POLLIN};
@@ -109,11 +112,13 @@ static int read_logs(struct hb_worker *w, struct hb_engine_stream *s, struct hb_
 			return 1;
 		if (poll(&p, 1, SLICE_MS) > 0)
 			hb_engine_stream_pump(s);
-		if (s->body.len > 0 && hb_frames_feed(frames, s->body.data, s->body.len, hb_output_sink, o, err) < 0)
+		if (s->body.len > 0 &&
+		    hb_frames_feed(frames, s->body.data, s->body.len, hb_output_sink, o, err) < 0)
 			return -1;
 		hb_buf_clear(&s->body);
 	}
-	if (s->body.len > 0 && hb_frames_feed(frames, s->body.data, s->body.len, hb_output_sink, o, err) < 0)
+	if (s->body.len > 0 &&
+	    hb_frames_feed(frames, s->body.data, s->body.len, hb_output_sink, o, err) < 0)
 		return -1;
 	return 0;
 }
@@ -142,7 +147,8 @@ int hb_action_logs(struct hb_worker *w, struct hb_engine *e, json_t **result, st
 	if (rc > 0)
 		rc = timed_out(result, err, "the output is what had come until then");
 	else if (rc == 0 && o.incomplete)
-		rc = hb_fail(err, "log_incomplete", "the Docker engine ended the log in the middle");
+		rc = hb_fail(err, "log_incomplete",
+			     "the Docker engine ended the log in the middle");
 out:
 	if (rc < 0 && is_timeout(err))
 		timed_out(result, err, "nothing was changed");
@@ -156,16 +162,19 @@ out:
 /* One line of the engine's report; -1 when it says that the pull failed. */
 static int pull_line(struct hb_worker *w, const char *text, size_t len, struct hb_error *err)
 {
-	json_t *line = hb_json_parse_foreign(text, len, NULL), *detail = json_object_get(line, "progressDetail");
+	json_t *line = hb_json_parse_foreign(text, len, NULL),
+	       *detail = json_object_get(line, "progressDetail");
 	const char *error = hb_json_text(line, "error", NULL);
 	char shown[301];
 	int rc = 0;
 
 	if (error) {
 		hb_show(error, shown, sizeof shown);
-		rc = hb_fail(err, "pull_failed", "the Docker engine could not pull the image: %s", shown);
+		rc = hb_fail(err, "pull_failed", "the Docker engine could not pull the image: %s",
+			     shown);
 	} else if (hb_json_int(detail, "total", 0) > 0) {
-		hb_worker_progress(w, "pull", hb_json_int(detail, "current", 0), hb_json_int(detail, "total", 0), "bytes");
+		hb_worker_progress(w, "pull", hb_json_int(detail, "current", 0),
+				   hb_json_int(detail, "total", 0), "bytes");
 	}
 	json_decref(line);
 	return rc;
@@ -183,7 +192,8 @@ static int pull_lines(struct hb_worker *w, struct hb_engine_stream *s, struct hb
 		at = end + 1;
 	}
 	if (left > PULL_LINE_MAX)
-		return hb_fail(err, "engine_bad_reply", "the Docker engine reports on the pull in a line without end");
+		return hb_fail(err, "engine_bad_reply",
+			       "the Docker engine reports on the pull in a line without end");
 	if (at != s->body.data && s->body.data) {
 		memmove(s->body.data, at, left);
 		s->body.len = left;
@@ -191,16 +201,20 @@ static int pull_lines(struct hb_worker *w, struct hb_engine_stream *s, struct hb
 	return 0;
 }
 
-static int follow_pull(struct hb_worker *w, struct hb_engine_stream *s, json_t **result, struct hb_error *err)
+static int follow_pull(struct hb_worker *w, struct hb_engine_stream *s, json_t **result,
+		       struct hb_error *err)
 {
 	while (!s->complete && !s->failed && !s->ended) {
 		struct pollfd p = {.fd = s->fd, .events = POLLIN};
 
 		/* Closing the connection makes the engine give up. */
 		if (hb_worker_stopping())
-			return hb_fail(err, "interrupted", "the executor was stopped; the pull was broken off");
+			return hb_fail(err, "interrupted",
+				       "the executor was stopped; the pull was broken off");
 		if (hb_monotonic_ms() >= w->deadline_ms)
-			return timed_out(result, err, "the pull was broken off; layers that had arrived may stay");
+			return timed_out(
+				result, err,
+				"the pull was broken off; layers that had arrived may stay");
 		if (poll(&p, 1, SLICE_MS) > 0)
 			hb_engine_stream_pump(s);
 		if (pull_lines(w, s, err) < 0)
@@ -210,7 +224,8 @@ static int follow_pull(struct hb_worker *w, struct hb_engine_stream *s, json_t *
 		return -1;
 	if (!s->complete) {
 		w->unknown = true;
-		return hb_fail(err, "engine_bad_reply", "the Docker engine broke off its report on the pull");
+		return hb_fail(err, "engine_bad_reply",
+			       "the Docker engine broke off its report on the pull");
 	}
 	return 0;
 }
@@ -218,12 +233,14 @@ static int follow_pull(struct hb_worker *w, struct hb_engine_stream *s, json_t *
 /* The engine has it now, under the digest that was asked for. */
 static int pulled(struct hb_engine *e, const char *image, json_t **result, struct hb_error *err)
 {
-	char *escaped = hb_engine_escape(image, "/:@"), *path = hb_asprintf("/images/%s/json", escaped), *text;
+	char *escaped = hb_engine_escape(image, "/:@"),
+	     *path = hb_asprintf("/images/%s/json", escaped), *text;
 	json_t *answer = NULL;
 	int rc = hb_engine_ask(e, "GET", path, NULL, "looking at the pulled image", &answer, err);
 
 	if (rc == 0) {
-		text = hb_asprintf("pulled %s\nimage id %s\n", image, hb_json_text(answer, "Id", "?"));
+		text = hb_asprintf("pulled %s\nimage id %s\n", image,
+				   hb_json_text(answer, "Id", "?"));
 		*result = text_result(text);
 		json_object_set(*result, "image_id", json_object_get(answer, "Id"));
 		free(text);
@@ -282,7 +299,8 @@ static void path_of_change(const json_t *request, const char *action, char *out,
 	const char *id = hb_json_text(request, "container", "");
 
 	if (strcmp(action, "remove") == 0)
-		snprintf(out, size, "/containers/%.64s?force=%d&v=%d", id, hb_json_bool(request, "force", false),
+		snprintf(out, size, "/containers/%.64s?force=%d&v=%d", id,
+			 hb_json_bool(request, "force", false),
 			 hb_json_bool(request, "remove_volumes", false));
 	else if (strcmp(action, "start") == 0)
 		snprintf(out, size, "/containers/%.64s/start", id);
@@ -290,15 +308,18 @@ static void path_of_change(const json_t *request, const char *action, char *out,
 		snprintf(out, size, "/containers/%.64s/%s?t=%d", id, action, STOP_SECONDS);
 }
 
-int hb_action_change(struct hb_worker *w, struct hb_engine *e, json_t **result, struct hb_error *err)
+int hb_action_change(struct hb_worker *w, struct hb_engine *e, json_t **result,
+		     struct hb_error *err)
 {
-	const char *action = hb_operation_action("docker", w->request), *name = hb_json_text(w->request, "resolved_name", "");
+	const char *action = hb_operation_action("docker", w->request),
+		   *name = hb_json_text(w->request, "resolved_name", "");
 	char path[160], state[24], *text;
 	struct hb_error why = {"", ""};
 	int rc;
 
 	path_of_change(w->request, action, path, sizeof path);
-	rc = hb_engine_ask(e, strcmp(action, "remove") == 0 ? "DELETE" : "POST", path, NULL, action, NULL, &why);
+	rc = hb_engine_ask(e, strcmp(action, "remove") == 0 ? "DELETE" : "POST", path, NULL, action,
+			   NULL, &why);
 	look(w, e, state);
 	text = hb_asprintf("%s: the container %s is %s now\n", action, name, state);
 	*result = text_result(text);
@@ -309,10 +330,13 @@ int hb_action_change(struct hb_worker *w, struct hb_engine *e, json_t **result, 
 	if (is_timeout(&why)) {
 		char what[120];
 
-		snprintf(what, sizeof what, "the engine was asked and may still do it; the container is %s now", state);
+		snprintf(what, sizeof what,
+			 "the engine was asked and may still do it; the container is %s now",
+			 state);
 		return timed_out(result, err, what);
 	}
 	/* Not answered: it may have been done, or be done yet. */
-	w->unknown = strcmp(why.code, "engine_bad_reply") == 0 || strcmp(why.code, "interrupted") == 0;
+	w->unknown = strcmp(why.code, "engine_bad_reply") == 0 ||
+		     strcmp(why.code, "interrupted") == 0;
 	return hb_fail(err, why.code, "%.300s; the container is %s now", why.message, state);
 }

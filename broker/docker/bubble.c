@@ -25,7 +25,7 @@
 struct bubble {
 	int out, error, control; /* our ends; -1 once at their end */
 	struct hb_output output;
-	json_t *report;          /* what the keeper said */
+	json_t *report; /* what the keeper said */
 };
 
 static int hand_over(struct hb_worker *w, const char *text, const int fds[3], struct hb_error *err)
@@ -35,7 +35,10 @@ static int hand_over(struct hb_worker *w, const char *text, const int fds[3], st
 		struct cmsghdr align;
 	} control = {.space = ""};
 	struct iovec iov = {(char *)(uintptr_t)text, strlen(text)};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof control};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 
 	c->cmsg_level = SOL_SOCKET;
@@ -43,7 +46,8 @@ static int hand_over(struct hb_worker *w, const char *text, const int fds[3], st
 	c->cmsg_len = CMSG_LEN(3 * sizeof(int));
 	memcpy(CMSG_DATA(c), fds, 3 * sizeof(int));
 	if (w->keep_fd < 0 || sendmsg(w->keep_fd, &msg, MSG_NOSIGNAL) < 0)
-		return hb_fail_errno(err, "sandbox_unavailable", "the runner of local commands is gone: restart hermes-docker");
+		return hb_fail_errno(err, "sandbox_unavailable",
+				     "the runner of local commands is gone: restart hermes-docker");
 	return 0;
 }
 
@@ -97,7 +101,8 @@ static void take_report(struct bubble *b)
 /* One round of waiting. */
 static void turn(struct bubble *b, int ms)
 {
-	struct pollfd p[3] = {{.fd = b->out, .events = POLLIN}, {.fd = b->error, .events = POLLIN},
+	struct pollfd p[3] = {{.fd = b->out, .events = POLLIN},
+			      {.fd = b->error, .events = POLLIN},
 			      {.fd = b->control, .events = POLLIN}};
 
 	if (poll(p, 3, ms) <= 0)
@@ -139,11 +144,13 @@ static int judge(const struct bubble *b, int *code, struct hb_error *err)
 
 		hb_show(said, shown, sizeof shown);
 		free(said);
-		return hb_fail(err, hb_json_text(b->report, "code", "sandbox_unavailable"), "%.320s%s%s%s",
-			       hb_json_text(b->report, "error", ""), *shown ? " (bwrap said: " : "", shown, *shown ? ")" : "");
+		return hb_fail(err, hb_json_text(b->report, "code", "sandbox_unavailable"),
+			       "%.320s%s%s%s", hb_json_text(b->report, "error", ""),
+			       *shown ? " (bwrap said: " : "", shown, *shown ? ")" : "");
 	}
 	if (!json_object_get(b->report, "exit"))
-		return hb_fail(err, "exit_unknown", "the keeper of this command ended without saying how it went");
+		return hb_fail(err, "exit_unknown",
+			       "the keeper of this command ended without saying how it went");
 	*code = (int)hb_json_int(b->report, "exit", 1);
 	return 0;
 }
@@ -151,7 +158,8 @@ static int judge(const struct bubble *b, int *code, struct hb_error *err)
 static int time_is_up(struct bubble *b, json_t *result, struct hb_error *err)
 {
 	bool stopping = hb_worker_stopping();
-	const char *why = stopping ? "the executor was stopped" : "the operation took longer than its timeout";
+	const char *why = stopping ? "the executor was stopped"
+				   : "the operation took longer than its timeout";
 	const char *code = stopping ? "interrupted" : "timeout";
 
 	hb_close(&b->control); /* the keeper ends everything */
@@ -168,14 +176,16 @@ int hb_bubble_check(struct hb_worker *w, struct hb_error *err)
 	int64_t deadline = hb_monotonic_ms() + CHECK_SECONDS * 1000;
 	int code = 1, rc = -1;
 
-	if (begin(w, json_pack("{s:s, s:i}", "command", ":", "seconds", CHECK_SECONDS), &b, err) < 0)
+	if (begin(w, json_pack("{s:s, s:i}", "command", ":", "seconds", CHECK_SECONDS), &b, err) <
+	    0)
 		goto out;
 	while (b.control >= 0 && hb_monotonic_ms() < deadline)
 		turn(&b, SLICE_MS);
 	drain(&b, DRAIN_MS);
 	rc = judge(&b, &code, err);
 	if (rc == 0 && code != 0)
-		rc = hb_fail(err, "sandbox_unavailable", "the release's /bin/sh does not work in the sandbox (exit %d)", code);
+		rc = hb_fail(err, "sandbox_unavailable",
+			     "the release's /bin/sh does not work in the sandbox (exit %d)", code);
 out:
 	end(&b);
 	return rc;
@@ -188,9 +198,12 @@ int hb_bubble_work(struct hb_worker *w, json_t **result, struct hb_error *err)
 	int code = 0, rc = -1;
 
 	if (hb_seal_again(w, NULL, "local", r, err) < 0 ||
-	    begin(w, json_pack("{s:O, s:O, s:O, s:O}", "command", json_object_get(r, "command"), "workdir",
-			       json_object_get(r, "workdir"), "net_raw", json_object_get(r, "net_raw"), "seconds",
-			       json_object_get(r, "timeout")), &b, err) < 0)
+	    begin(w,
+		  json_pack("{s:O, s:O, s:O, s:O}", "command", json_object_get(r, "command"),
+			    "workdir", json_object_get(r, "workdir"), "net_raw",
+			    json_object_get(r, "net_raw"), "seconds",
+			    json_object_get(r, "timeout")),
+		  &b, err) < 0)
 		goto out;
 	*result = json_object();
 	hb_worker_progress(w, "running", 0, 0, "");

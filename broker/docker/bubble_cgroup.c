@@ -1,5 +1,5 @@
-/* Limits for all processes of a command together: a cgroup (v2) of its own below a directory that was delegated to
- * hermes-docker (kernel documentation, admin-guide/cgroup-v2, "Delegation"). */
+/* Limits for all processes of a command together: a cgroup (v2) of its own below a directory that
+ * was delegated to hermes-docker (kernel documentation, admin-guide/cgroup-v2, "Delegation"). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,7 +16,8 @@
 #define REMOVE_TRIES 100
 #define REMOVE_PAUSE_US 20000
 
-static int put(const struct hb_bubble_job *job, const char *file, const char *text, struct hb_error *err)
+static int put(const struct hb_bubble_job *job, const char *file, const char *text,
+	       struct hb_error *err)
 {
 	char path[600];
 	int fd, rc = 0;
@@ -25,7 +26,8 @@ static int put(const struct hb_bubble_job *job, const char *file, const char *te
 	fd = open(path, O_WRONLY | O_CLOEXEC);
 	if (fd < 0 || write(fd, text, strlen(text)) < 0)
 		rc = hb_fail_errno(err, "sandbox_no_cgroup",
-				   "the limit %s can't be set: delegate the controllers memory, pids and cpu to local.cgroup",
+				   "the limit %s can't be set: delegate the controllers memory, "
+				   "pids and cpu to local.cgroup",
 				   file);
 	hb_close(&fd);
 	return rc;
@@ -41,12 +43,15 @@ int hb_bubble_cgroup_make(struct hb_bubble_job *job, struct hb_error *err)
 	if (!*parent)
 		return 0;
 	hb_random_hex(8, name);
-	if ((size_t)snprintf(job->cgroup, sizeof job->cgroup, "%s/run-%s", parent, name) >= sizeof job->cgroup ||
+	if ((size_t)snprintf(job->cgroup, sizeof job->cgroup, "%s/run-%s", parent, name) >=
+		    sizeof job->cgroup ||
 	    mkdir(job->cgroup, 0755) < 0) {
 		job->cgroup[0] = '\0';
-		return hb_fail_errno(err, "sandbox_no_cgroup", "no cgroup can be made below local.cgroup");
+		return hb_fail_errno(err, "sandbox_no_cgroup",
+				     "no cgroup can be made below local.cgroup");
 	}
-	snprintf(memory, sizeof memory, "%lld", hb_config_int(job->config, "local.memory_mb") * MIB);
+	snprintf(memory, sizeof memory, "%lld",
+		 hb_config_int(job->config, "local.memory_mb") * MIB);
 	/* One more than asked for: bubblewrap's own first process. */
 	snprintf(pids, sizeof pids, "%lld", hb_config_int(job->config, "local.pids_limit") + 1);
 	snprintf(cpu, sizeof cpu, "%lld %lld", cpus * PERIOD_US, PERIOD_US);

@@ -1,6 +1,7 @@
 /*
- * What a sandboxed command may not call, beyond what the runner's own filter denies already: anything that makes or
- * enters namespaces, or mounts. The runner's filter can't forbid these, since bubblewrap needs them to build the sandbox.
+ * What a sandboxed command may not call, beyond what the runner's own filter denies already:
+ * anything that makes or enters namespaces, or mounts. The runner's filter can't forbid these,
+ * since bubblewrap needs them to build the sandbox.
  */
 #include <errno.h>
 #include <sched.h>
@@ -12,12 +13,15 @@
 #include "common/fs.h"
 
 #define NAMESPACES \
-	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET)
+	(CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | \
+	 CLONE_NEWPID | CLONE_NEWNET)
 
 static int rules(scmp_filter_ctx filter)
 {
-	static const char *const denied[] = {"unshare", "setns", "mount", "umount2", "pivot_root", "chroot", "open_tree",
-					     "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr"};
+	static const char *const denied[] = {"unshare",      "setns",    "mount",     "umount2",
+					     "pivot_root",   "chroot",   "open_tree", "move_mount",
+					     "fsopen",       "fsconfig", "fsmount",   "fspick",
+					     "mount_setattr"};
 	int rc = 0, nr;
 
 	for (size_t i = 0; rc == 0 && i < sizeof denied / sizeof *denied; i++) {

@@ -1,7 +1,8 @@
 /*
- * One command from beginning to end: bubblewrap is started, held back until its limits are set, watched, and ended when
- * the worker lets go of the control socket. Killing the outer bubblewrap ends the inner one (--die-with-parent), which
- * is the first process of the pid namespace, and so every process in it, whatever session it is in.
+ * One command from beginning to end: bubblewrap is started, held back until its limits are set,
+ * watched, and ended when the worker lets go of the control socket. Killing the outer bubblewrap
+ * ends the inner one (--die-with-parent), which is the first process of the pid namespace, and so
+ * every process in it, whatever session it is in.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ struct keeper {
 	int status, block; /* our ends: read, write */
 	pid_t pid;
 	int pidfd;
-	struct hb_buf text;      /* of the status pipe */
+	struct hb_buf text; /* of the status pipe */
 };
 
 static void limit(int what, long long value)
@@ -51,8 +52,8 @@ static void limits(const struct hb_bubble_job *job)
 	limit(RLIMIT_CORE, 0);
 }
 
-/* The child that becomes bubblewrap. What it says about itself comes where the command's standard error comes: it says
- * something only when it fails, and then there is no command. */
+/* The child that becomes bubblewrap. What it says about itself comes where the command's standard
+ * error comes: it says something only when it fails, and then there is no command. */
 static _Noreturn void become(struct hb_bubble_job *job, int args_fd, pid_t keeper)
 {
 	static char *const environment[] = {NULL};
@@ -138,14 +139,16 @@ static void read_status(struct keeper *k)
 	char chunk[512];
 	ssize_t n;
 
-	while (k->status >= 0 && k->text.len < STATUS_MAX && (n = read(k->status, chunk, sizeof chunk)) > 0)
+	while (k->status >= 0 && k->text.len < STATUS_MAX &&
+	       (n = read(k->status, chunk, sizeof chunk)) > 0)
 		hb_buf_add(&k->text, chunk, (size_t)n);
 }
 
 /* {"child-pid": N, ...} on a line, {"exit-code": N} on another. -1: not (yet) there. */
 static long long status_value(const struct keeper *k, const char *name)
 {
-	char *quoted = hb_asprintf("\"%s\":", name), *at = k->text.data ? strstr(k->text.data, quoted) : NULL;
+	char *quoted = hb_asprintf("\"%s\":", name),
+	     *at = k->text.data ? strstr(k->text.data, quoted) : NULL;
 	long long value = at ? strtoll(at + strlen(quoted), NULL, 10) : -1;
 
 	free(quoted);
@@ -173,10 +176,12 @@ static bool watch(struct keeper *k, int timeout_ms, bool *gone)
 /* Its limit of processes can only be set inside: outside it would count the executor's own. */
 static void release(struct keeper *k)
 {
-	long long pid = status_value(k, "child-pid"), pids = hb_config_int(k->job->config, "local.pids_limit") + 1;
+	long long pid = status_value(k, "child-pid"),
+		  pids = hb_config_int(k->job->config, "local.pids_limit") + 1;
 	struct rlimit rl = {(rlim_t)pids, (rlim_t)pids};
 
-	if (pid > 1 && prlimit((pid_t)pid, RLIMIT_NPROC, &rl, NULL) == 0 && write(k->block, "1", 1) == 1)
+	if (pid > 1 && prlimit((pid_t)pid, RLIMIT_NPROC, &rl, NULL) == 0 &&
+	    write(k->block, "1", 1) == 1)
 		hb_close(&k->block);
 	else
 		kill(k->pid, SIGKILL);
@@ -210,7 +215,8 @@ void hb_bubble_keep(struct hb_bubble_job *job)
 		hb_bubble_cgroup_end(job);
 		return;
 	}
-	/* Only bubblewrap holds the command's output from here on, so that its end is the end of the stream. */
+	/* Only bubblewrap holds the command's output from here on, so that its end is the end of
+	 * the stream. */
 	hb_close(&job->out);
 	hb_close(&job->error);
 	while (watch(&k, released ? -1 : BUILD_MS, &gone)) {

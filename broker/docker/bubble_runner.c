@@ -1,4 +1,5 @@
-/* The runner: forked before the executor confines itself, takes commands, forks a keeper for each (bubble.h). */
+/* The runner: forked before the executor confines itself, takes commands, forks a keeper for each
+ * (bubble.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -24,7 +25,10 @@ static bool receive(int fd, char *text, size_t size, size_t *len, int fds[3])
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = {text, size};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = &control,
+			     .msg_controllen = sizeof control};
 	ssize_t n;
 
 	do
@@ -34,12 +38,14 @@ static bool receive(int fd, char *text, size_t size, size_t *len, int fds[3])
 		return false;
 	*len = (size_t)n;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c))
-		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(3 * sizeof(int)))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+		    c->cmsg_len == CMSG_LEN(3 * sizeof(int)))
 			memcpy(fds, CMSG_DATA(c), 3 * sizeof(int));
 	return true;
 }
 
-static _Noreturn void keeper(const struct hb_config *config, const char *text, size_t len, const int fds[3], pid_t runner)
+static _Noreturn void keeper(const struct hb_config *config, const char *text, size_t len,
+			     const int fds[3], pid_t runner)
 {
 	json_t *message = hb_json_parse(text, len, NULL);
 	struct hb_bubble_job job = {.config = config,
@@ -47,7 +53,9 @@ static _Noreturn void keeper(const struct hb_config *config, const char *text, s
 				    .workdir = hb_json_text(message, "workdir", HB_WORKSPACE),
 				    .net_raw = hb_json_bool(message, "net_raw", false),
 				    .seconds = hb_json_int(message, "seconds", 1),
-				    .out = fds[0], .error = fds[1], .control = fds[2]};
+				    .out = fds[0],
+				    .error = fds[1],
+				    .control = fds[2]};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != runner || !message)
@@ -76,23 +84,26 @@ void hb_bubble_runner(int fd, const struct hb_config *config)
 	}
 }
 
-/* No Landlock: it would forbid the mounts. Everything that isn't needed to build a sandbox is denied, for the command
- * in it as well, since the filter is inherited. */
+/* No Landlock: it would forbid the mounts. Everything that isn't needed to build a sandbox is
+ * denied, for the command in it as well, since the filter is inherited. */
 static int confine(bool degraded_ok, struct hb_error *err)
 {
-	const struct hb_sandbox box = {.name = "hermes-docker runner", .deny_list = true, .syscalls = HB_SYS_MOUNT};
+	const struct hb_sandbox box = {
+		.name = "hermes-docker runner", .deny_list = true, .syscalls = HB_SYS_MOUNT};
 
 	return hb_sandbox_apply(&box, degraded_ok, NULL, err);
 }
 
 int hb_bubble_start_runner(struct hb_docker *d, struct hb_error *err)
 {
-	bool degraded_ok = strcmp(hb_config_text(d->process->config, "sandbox.mode"), "degraded") == 0;
+	bool degraded_ok = strcmp(hb_config_text(d->process->config, "sandbox.mode"), "degraded") ==
+			   0;
 	pid_t self = getpid();
 	int pair[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return hb_fail_errno(err, "no_worker", "the runner of local commands can't be connected");
+		return hb_fail_errno(err, "no_worker",
+				     "the runner of local commands can't be connected");
 	d->runner_pid = fork();
 	if (d->runner_pid == 0) {
 		struct hb_error why;
@@ -104,7 +115,8 @@ int hb_bubble_start_runner(struct hb_docker *d, struct hb_error *err)
 		if (getppid() != self || dup3(fd, 3, O_CLOEXEC) < 0 || close_range(4, ~0u, 0) < 0)
 			_exit(71);
 		if (confine(degraded_ok, &why) < 0) {
-			hb_log(HB_LOG_ERROR, "runner_not_confined", "code", why.code, "msg", why.message, NULL);
+			hb_log(HB_LOG_ERROR, "runner_not_confined", "code", why.code, "msg",
+			       why.message, NULL);
 			_exit(71);
 		}
 		hb_bubble_runner(3, d->process->config);
@@ -112,7 +124,8 @@ int hb_bubble_start_runner(struct hb_docker *d, struct hb_error *err)
 	close(pair[1]);
 	if (d->runner_pid < 0) {
 		close(pair[0]);
-		return hb_fail_errno(err, "no_worker", "the runner of local commands can't be forked");
+		return hb_fail_errno(err, "no_worker",
+				     "the runner of local commands can't be forked");
 	}
 	d->runner_fd = pair[0];
 	return 0;

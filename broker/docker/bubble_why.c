@@ -1,6 +1,7 @@
 /*
- * Why a sandbox can't be built here, in words that name the one thing to change. Only asked once bubblewrap has failed:
- * it may be allowed what this process is not (an AppArmor profile of its own).
+ * Why a sandbox can't be built here, in words that name the one thing to change. Only asked once
+ * bubblewrap has failed: it may be allowed what this process is not (an AppArmor profile of its
+ * own).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,8 @@
 
 const char *hb_bubble_program(void)
 {
-	static const char *const places[] = {"/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap"};
+	static const char *const places[] = {"/usr/bin/bwrap", "/usr/local/bin/bwrap",
+					     "/bin/bwrap"};
 
 	for (size_t i = 0; i < sizeof places / sizeof *places; i++)
 		if (access(places[i], X_OK) == 0)
@@ -78,29 +80,38 @@ void hb_bubble_why(struct hb_error *err)
 
 	if (!hb_bubble_program()) {
 		hb_fail(err, "sandbox_helper_missing",
-			"bwrap is not installed: apt-get install bubblewrap. The command was not run");
+			"bwrap is not installed: apt-get install bubblewrap. The command was not "
+			"run");
 		return;
 	}
 	if (step == STEP_USER && setting("/proc/sys/user/max_user_namespaces") == '0')
-		why = "user namespaces are switched off: sysctl user.max_user_namespaces is 0, set it to 1000 or so";
+		why = "user namespaces are switched off: sysctl user.max_user_namespaces is 0, set "
+		      "it to 1000 or so";
 	else if (step == STEP_USER && setting("/proc/sys/kernel/unprivileged_userns_clone") == '0')
-		why = "user namespaces are for root alone: sysctl kernel.unprivileged_userns_clone is 0, set it to 1";
+		why = "user namespaces are for root alone: sysctl kernel.unprivileged_userns_clone "
+		      "is 0, set it to 1";
 	else if (step == STEP_USER && (error == EINVAL || error == ENOSYS))
 		why = "this kernel has no user namespaces (CONFIG_USER_NS)";
 	else if (step == STEP_USER)
-		why = "creating a user namespace is denied (unshare with CLONE_NEWUSER) by a seccomp filter or security "
+		why = "creating a user namespace is denied (unshare with CLONE_NEWUSER) by a "
+		      "seccomp filter or security "
 		      "module; allow that call for hermes-docker";
-	else if (step != STEP_NONE && setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == '1')
-		why = "AppArmor takes the rights away in user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1); "
+	else if (step != STEP_NONE &&
+		 setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == '1')
+		why = "AppArmor takes the rights away in user namespaces "
+		      "(kernel.apparmor_restrict_unprivileged_userns is 1); "
 		      "load a profile that gives /usr/bin/bwrap the permission userns";
 	else if (step == STEP_MOUNT_SPACE)
-		why = "a mount namespace is denied (unshare with CLONE_NEWNS) by a seccomp filter or security module; allow "
+		why = "a mount namespace is denied (unshare with CLONE_NEWNS) by a seccomp filter "
+		      "or security module; allow "
 		      "that call for hermes-docker";
 	else if (step == STEP_MOUNT)
-		why = "mounting is denied (mount in an own namespace) by a seccomp filter or security module; allow that call "
+		why = "mounting is denied (mount in an own namespace) by a seccomp filter or "
+		      "security module; allow that call "
 		      "for hermes-docker";
 	else
 		why = "bubblewrap could not build it";
-	hb_fail(err, "sandbox_unavailable", "local commands can't be kept apart on this host: %s. The command was not run",
+	hb_fail(err, "sandbox_unavailable",
+		"local commands can't be kept apart on this host: %s. The command was not run",
 		why);
 }

@@ -11,8 +11,9 @@
 #include "common/json.h"
 
 #define MIB (1024LL * 1024)
-#define TMPFS_BYTES (64 * MIB) /* it counts as memory of the container; the memory limit holds anyway */
-#define RETRIES 5              /* of restart_policy on-failure */
+#define TMPFS_BYTES \
+	(64 * MIB) /* it counts as memory of the container; the memory limit holds anyway */
+#define RETRIES 5  /* of restart_policy on-failure */
 
 static json_t *split_pairs(const json_t *list)
 {
@@ -47,7 +48,8 @@ static json_t *environment(const json_t *list)
 	size_t i;
 
 	json_array_foreach (list, i, item) {
-		char *text = hb_asprintf("%s=%s", hb_json_text(item, "name", ""), hb_json_text(item, "value", ""));
+		char *text = hb_asprintf("%s=%s", hb_json_text(item, "name", ""),
+					 hb_json_text(item, "value", ""));
 
 		json_array_append_new(out, json_string(text));
 		free(text);
@@ -57,15 +59,16 @@ static json_t *environment(const json_t *list)
 
 static json_t *tmpfs(const char *target)
 {
-	return json_pack("{s:s, s:s, s:{s:I, s:i}}", "Type", "tmpfs", "Target", target, "TmpfsOptions", "SizeBytes",
-			 (json_int_t)TMPFS_BYTES, "Mode", 01777);
+	return json_pack("{s:s, s:s, s:{s:I, s:i}}", "Type", "tmpfs", "Target", target,
+			 "TmpfsOptions", "SizeBytes", (json_int_t)TMPFS_BYTES, "Mode", 01777);
 }
 
 /* Not recursive when it is only to be read: what is mounted below would stay writable. */
 static json_t *bind_mount(const char *source, const char *target, bool read_only)
 {
-	return json_pack("{s:s, s:s, s:s, s:b, s:{s:s, s:b}}", "Type", "bind", "Source", source, "Target", target,
-			 "ReadOnly", read_only, "BindOptions", "Propagation", "rprivate", "NonRecursive", read_only);
+	return json_pack("{s:s, s:s, s:s, s:b, s:{s:s, s:b}}", "Type", "bind", "Source", source,
+			 "Target", target, "ReadOnly", read_only, "BindOptions", "Propagation",
+			 "rprivate", "NonRecursive", read_only);
 }
 
 static json_t *mounts(const json_t *list)
@@ -75,7 +78,8 @@ static json_t *mounts(const json_t *list)
 	size_t i;
 
 	json_array_foreach (list, i, m) {
-		const char *type = hb_json_text(m, "type", ""), *target = hb_json_text(m, "target", "");
+		const char *type = hb_json_text(m, "type", ""),
+			   *target = hb_json_text(m, "target", "");
 		const char *source = hb_json_text(m, "source", "");
 		bool read_only = hb_json_bool(m, "read_only", true);
 
@@ -84,8 +88,9 @@ static json_t *mounts(const json_t *list)
 		else if (strcmp(type, "bind") == 0)
 			json_array_append_new(out, bind_mount(source, target, read_only));
 		else
-			json_array_append_new(out, json_pack("{s:s, s:s, s:s, s:b}", "Type", "volume", "Source", source,
-							     "Target", target, "ReadOnly", read_only));
+			json_array_append_new(out, json_pack("{s:s, s:s, s:s, s:b}", "Type",
+							     "volume", "Source", source, "Target",
+							     target, "ReadOnly", read_only));
 	}
 	return out;
 }
@@ -97,7 +102,8 @@ static json_t *devices(const json_t *list)
 	size_t i;
 
 	json_array_foreach (list, i, item) {
-		char *host = hb_strdup(json_string_value(item)), *inside = strchr(host, ':'), *rights = NULL;
+		char *host = hb_strdup(json_string_value(item)), *inside = strchr(host, ':'),
+		     *rights = NULL;
 
 		if (inside) {
 			*inside++ = '\0';
@@ -105,8 +111,9 @@ static json_t *devices(const json_t *list)
 		}
 		if (rights)
 			*rights++ = '\0';
-		json_array_append_new(out, json_pack("{s:s, s:s, s:s}", "PathOnHost", host, "PathInContainer",
-						     inside ? inside : host, "CgroupPermissions", rights ? rights : "rwm"));
+		json_array_append_new(out, json_pack("{s:s, s:s, s:s}", "PathOnHost", host,
+						     "PathInContainer", inside ? inside : host,
+						     "CgroupPermissions", rights ? rights : "rwm"));
 		free(host);
 	}
 	return out;
@@ -132,12 +139,14 @@ static void ports(const json_t *list, json_t **exposed, json_t **bindings)
 			at = json_array();
 			json_object_set_new(*bindings, name, at);
 		}
-		json_array_append_new(at, json_pack("{s:s, s:s}", "HostIp", hb_json_text(p, "host_ip", "127.0.0.1"),
+		json_array_append_new(at, json_pack("{s:s, s:s}", "HostIp",
+						    hb_json_text(p, "host_ip", "127.0.0.1"),
 						    "HostPort", host));
 	}
 }
 
-/* The three of every engine have fixed meanings and go by name; any other goes by the id that was sealed. */
+/* The three of every engine have fixed meanings and go by name; any other goes by the id that was
+ * sealed. */
 static const char *network_mode(const json_t *request)
 {
 	const char *name = hb_json_text(request, "network", "none");
@@ -155,9 +164,9 @@ static const char *mode(const json_t *request, const char *field, const char *ot
 static json_t *limits(long long memory_mb, long long cpus, long long pids)
 {
 	/* MemorySwap equal to Memory: no swap beyond it. */
-	return json_pack("{s:I, s:I, s:I, s:I}", "Memory", (json_int_t)(memory_mb * MIB), "MemorySwap",
-			 (json_int_t)(memory_mb * MIB), "NanoCpus", (json_int_t)(cpus * 1000000000LL), "PidsLimit",
-			 (json_int_t)pids);
+	return json_pack("{s:I, s:I, s:I, s:I}", "Memory", (json_int_t)(memory_mb * MIB),
+			 "MemorySwap", (json_int_t)(memory_mb * MIB), "NanoCpus",
+			 (json_int_t)(cpus * 1000000000LL), "PidsLimit", (json_int_t)pids);
 }
 
 static json_t *host_config(const json_t *r, json_t *bindings)
@@ -201,10 +210,12 @@ json_t *hb_create_run(const json_t *r, const struct hb_create_labels *labels)
 	json_t *exposed, *bindings, *body;
 
 	ports(json_object_get(r, "ports"), &exposed, &bindings);
-	body = json_pack("{s:s, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:o}", "Image", hb_json_text(r, "resolved_image_id", ""),
-			 "Env", environment(json_object_get(r, "environment")), "Labels", labels_of(r, labels),
-			 "ExposedPorts", exposed, "Tty", 0, "OpenStdin", 0, "AttachStdout", 1, "AttachStderr", 1,
-			 "HostConfig", host_config(r, bindings));
+	body = json_pack("{s:s, s:o, s:o, s:o, s:b, s:b, s:b, s:b, s:o}", "Image",
+			 hb_json_text(r, "resolved_image_id", ""), "Env",
+			 environment(json_object_get(r, "environment")), "Labels",
+			 labels_of(r, labels), "ExposedPorts", exposed, "Tty", 0, "OpenStdin", 0,
+			 "AttachStdout", 1, "AttachStderr", 1, "HostConfig",
+			 host_config(r, bindings));
 	set_unless_empty(body, "Entrypoint", json_object_get(r, "entrypoint"));
 	set_unless_empty(body, "Cmd", json_object_get(r, "command"));
 	if (json_object_get(r, "user"))
@@ -218,14 +229,18 @@ json_t *hb_create_local(const json_t *r, const struct hb_config *config, const c
 			const struct hb_create_labels *labels)
 {
 	bool egress = strcmp(hb_json_text(r, "network", "none"), "egress") == 0;
-	json_t *host = limits(hb_config_int(config, "local.memory_mb"), hb_config_int(config, "local.cpus"),
+	json_t *host = limits(hb_config_int(config, "local.memory_mb"),
+			      hb_config_int(config, "local.cpus"),
 			      hb_config_int(config, "local.pids_limit"));
 
 	json_object_set_new(host, "NetworkMode", json_string(egress ? "bridge" : "none"));
-	json_object_set_new(host, "Mounts",
-			    json_pack("[o, o]", bind_mount(workspace, HB_WORKSPACE, false), tmpfs("/tmp")));
+	json_object_set_new(
+		host, "Mounts",
+		json_pack("[o, o]", bind_mount(workspace, HB_WORKSPACE, false), tmpfs("/tmp")));
 	json_object_set_new(host, "CapDrop", json_pack("[s]", "ALL"));
-	json_object_set_new(host, "CapAdd", hb_json_bool(r, "net_raw", false) ? json_pack("[s]", "NET_RAW") : json_array());
+	json_object_set_new(host, "CapAdd",
+			    hb_json_bool(r, "net_raw", false) ? json_pack("[s]", "NET_RAW")
+							      : json_array());
 	json_object_set_new(host, "SecurityOpt", json_pack("[s]", "no-new-privileges"));
 	json_object_set_new(host, "Privileged", json_false());
 	json_object_set_new(host, "ReadonlyRootfs", json_true());
@@ -233,10 +248,12 @@ json_t *hb_create_local(const json_t *r, const struct hb_config *config, const c
 	/* Output is taken as it comes; a log file on the host would grow without end. */
 	json_object_set_new(host, "LogConfig", json_pack("{s:s}", "Type", "none"));
 	json_object_set_new(host, "RestartPolicy", json_pack("{s:s}", "Name", "no"));
-	return json_pack("{s:s, s:s, s:s, s:[s, s], s:[s], s:[s, s], s:o, s:b, s:b, s:b, s:b, s:{s:[s]}, s:o}", "Image",
-			 hb_json_text(r, "resolved_image_id", ""), "User", HB_SANDBOX_USER, "WorkingDir",
-			 hb_json_text(r, "workdir", HB_WORKSPACE), "Entrypoint", "/bin/sh", "-c", "Cmd",
-			 hb_json_text(r, "command", ""), "Env", "HOME=/tmp", "TMPDIR=/tmp", "Labels", labels_of(r, labels),
-			 "Tty", 0, "OpenStdin", 0, "AttachStdout", 1, "AttachStderr", 1, "Healthcheck",
-			 "Test", "NONE", "HostConfig", host);
+	return json_pack("{s:s, s:s, s:s, s:[s, s], s:[s], s:[s, s], s:o, s:b, s:b, s:b, s:b, "
+			 "s:{s:[s]}, s:o}",
+			 "Image", hb_json_text(r, "resolved_image_id", ""), "User", HB_SANDBOX_USER,
+			 "WorkingDir", hb_json_text(r, "workdir", HB_WORKSPACE), "Entrypoint",
+			 "/bin/sh", "-c", "Cmd", hb_json_text(r, "command", ""), "Env", "HOME=/tmp",
+			 "TMPDIR=/tmp", "Labels", labels_of(r, labels), "Tty", 0, "OpenStdin", 0,
+			 "AttachStdout", 1, "AttachStderr", 1, "Healthcheck", "Test", "NONE",
+			 "HostConfig", host);
 }

@@ -16,8 +16,8 @@
 #include "common/log.h"
 #include "common/paths.h"
 
-#define ACTIVE_MAX 4  /* operations at once */
-#define OVERTIME 60   /* seconds for a worker to end what it started, beyond the timeout */
+#define ACTIVE_MAX 4 /* operations at once */
+#define OVERTIME 60  /* seconds for a worker to end what it started, beyond the timeout */
 
 static const struct hb_floor_own *own(void *ctx)
 {
@@ -32,7 +32,8 @@ static void note_engine(struct hb_docker *d, const json_t *engine)
 	int minor = (int)hb_json_int(engine, "api_minor", 0);
 
 	if (*code && strcmp(code, d->engine_trouble.code) != 0)
-		hb_log(HB_LOG_WARN, "engine_trouble", "code", code, "msg", hb_json_text(engine, "error", ""), NULL);
+		hb_log(HB_LOG_WARN, "engine_trouble", "code", code, "msg",
+		       hb_json_text(engine, "error", ""), NULL);
 	hb_fail(&d->engine_trouble, code, "%s", hb_json_text(engine, "error", ""));
 	if (minor == d->api_minor)
 		return;
@@ -50,8 +51,10 @@ static void on_note(const json_t *note, void *ctx)
 
 	if (json_object_get(note, "engine"))
 		note_engine(d, json_object_get(note, "engine"));
-	if (json_object_get(note, "own") && hb_own_learn(&d->own, json_object_get(note, "own"), &err) < 0)
-		hb_log(HB_LOG_ERROR, "protected_not_saved", "code", err.code, "msg", err.message, NULL);
+	if (json_object_get(note, "own") &&
+	    hb_own_learn(&d->own, json_object_get(note, "own"), &err) < 0)
+		hb_log(HB_LOG_ERROR, "protected_not_saved", "code", err.code, "msg", err.message,
+		       NULL);
 	if (hb_json_bool(note, "sweep", false))
 		hb_docker_sweep(d);
 }
@@ -76,9 +79,15 @@ static void docker_close(void *ctx)
 static void *docker_open(struct hb_process *p, struct hb_error *err)
 {
 	struct hb_docker *d = hb_calloc(1, sizeof *d);
-	struct hb_executor_options options = {.process = p, .target = "docker", .ledger_path = HB_PATH_LEDGER("docker"),
-					      .active_max = ACTIVE_MAX, .overtime = OVERTIME, .work = hb_docker_work,
-					      .own = own, .on_note = on_note, .ctx = d};
+	struct hb_executor_options options = {.process = p,
+					      .target = "docker",
+					      .ledger_path = HB_PATH_LEDGER("docker"),
+					      .active_max = ACTIVE_MAX,
+					      .overtime = OVERTIME,
+					      .work = hb_docker_work,
+					      .own = own,
+					      .on_note = on_note,
+					      .ctx = d};
 	char number[16];
 	int recovered = 0;
 
@@ -101,7 +110,8 @@ failed:
 	return NULL;
 }
 
-static int docker_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error *err)
+static int docker_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out,
+			  struct hb_error *err)
 {
 	static struct hb_sandbox_path paths[] = {
 		{"docker", HB_FS_READ | HB_FS_WRITE}, /* ledger, audit log, what is protected */
@@ -111,9 +121,11 @@ static int docker_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *ou
 		{NULL, HB_FS_READ | HB_FS_OPTIONAL}, /* local.release, to compare its manifest */
 	};
 
-	/* Names of files are looked up without any of these rights (links, owners); files are opened only here. The socket
-	 * of the engine is reached by its group. */
-	paths[4].path = *hb_config_text(p->config, "local.release") ? hb_config_text(p->config, "local.release") : "docker";
+	/* Names of files are looked up without any of these rights (links, owners); files are
+	 * opened only here. The socket of the engine is reached by its group. */
+	paths[4].path = *hb_config_text(p->config, "local.release")
+				? hb_config_text(p->config, "local.release")
+				: "docker";
 	*out = (struct hb_sandbox){
 		.name = "hermes-docker",
 		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_EVENTS | HB_SYS_FORK,
@@ -161,7 +173,8 @@ static void docker_stop(struct hb_process *p, void *ctx)
 
 const struct hb_program hb_docker_program = {
 	.self = HB_PEER_DOCKER,
-	.usage = "Carries out Docker and sandboxed local operations, each with a grant that a person signed.\n",
+	.usage = "Carries out Docker and sandboxed local operations, each with a grant that a "
+		 "person signed.\n",
 	.server = {.routes = hb_docker_routes, .route_count = HB_DOCKER_ROUTES},
 	.open = docker_open,
 	.sandbox = docker_sandbox,

@@ -30,14 +30,16 @@ static int64_t deadline_of(const struct hb_engine *e)
 }
 
 /* 0 when fd is ready for `events`. */
-static int wait_for(const struct hb_engine *e, int fd, short events, int64_t deadline, struct hb_error *err)
+static int wait_for(const struct hb_engine *e, int fd, short events, int64_t deadline,
+		    struct hb_error *err)
 {
 	for (;;) {
 		struct pollfd p = {.fd = fd, .events = events};
 		int64_t left = deadline - hb_monotonic_ms();
 
 		if (left <= 0)
-			return hb_fail(err, "engine_timeout", "the Docker engine did not answer in time");
+			return hb_fail(err, "engine_timeout",
+				       "the Docker engine did not answer in time");
 		if (hb_worker_stopping() && !e->finishing)
 			return hb_fail(err, "interrupted", "the executor is stopping");
 		if (poll(&p, 1, left < SLICE_MS ? (int)left : SLICE_MS) > 0)
@@ -53,20 +55,24 @@ static int dial(const struct hb_engine *e, struct hb_error *err)
 	int fd;
 
 	if (strlen(e->socket) >= sizeof sun.sun_path)
-		return hb_fail(err, "engine_unreachable", "docker.socket is too long a path for a socket");
+		return hb_fail(err, "engine_unreachable",
+			       "docker.socket is too long a path for a socket");
 	memcpy(sun.sun_path, e->socket, strlen(e->socket) + 1);
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return hb_fail_errno(err, "engine_unreachable", "a socket can't be made");
 	if (connect(fd, (struct sockaddr *)&sun, sizeof sun) < 0) {
-		hb_fail_errno(err, "engine_unreachable", "the Docker engine can't be reached at %s (%s)", e->socket,
-			      errno == EACCES ? "this process is not in the group of the socket: restart it"
-					      : "is it running?");
+		hb_fail_errno(err, "engine_unreachable",
+			      "the Docker engine can't be reached at %s (%s)", e->socket,
+			      errno == EACCES
+				      ? "this process is not in the group of the socket: restart it"
+				      : "is it running?");
 		hb_close(&fd);
 		return -1;
 	}
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.uid != 0) {
-		hb_fail(err, "wrong_peer", "%s is served by uid %u and not by root: nothing was sent", e->socket,
+		hb_fail(err, "wrong_peer",
+			"%s is served by uid %u and not by root: nothing was sent", e->socket,
 			(unsigned)peer.uid);
 		hb_close(&fd);
 		return -1;
@@ -74,14 +80,15 @@ static int dial(const struct hb_engine *e, struct hb_error *err)
 	return fd;
 }
 
-static int send_all(const struct hb_engine *e, int fd, const char *data, size_t len, int64_t deadline,
-		    struct hb_error *err)
+static int send_all(const struct hb_engine *e, int fd, const char *data, size_t len,
+		    int64_t deadline, struct hb_error *err)
 {
 	while (len > 0) {
 		ssize_t n = send(fd, data, len, MSG_NOSIGNAL);
 
 		if (n < 0 && errno != EAGAIN && errno != EINTR)
-			return hb_fail_errno(err, "engine_unreachable", "the connection to the Docker engine broke");
+			return hb_fail_errno(err, "engine_unreachable",
+					     "the connection to the Docker engine broke");
 		if (n < 0 && wait_for(e, fd, POLLOUT, deadline, err) < 0)
 			return -1;
 		data += n > 0 ? n : 0;
@@ -151,8 +158,9 @@ void hb_engine_stream_close(struct hb_engine_stream *s)
 
 /* --- requests --- */
 
-static struct hb_engine_stream *begin(const struct hb_engine *e, const char *method, const char *path,
-				      const json_t *body, int64_t deadline, struct hb_error *err)
+static struct hb_engine_stream *begin(const struct hb_engine *e, const char *method,
+				      const char *path, const json_t *body, int64_t deadline,
+				      struct hb_error *err)
 {
 	struct hb_engine_stream *s = hb_calloc(1, sizeof *s);
 	struct hb_buf head = HB_BUF_INIT;
@@ -165,12 +173,17 @@ static struct hb_engine_stream *begin(const struct hb_engine *e, const char *met
 	s->fd = dial(e, err);
 	if (s->fd < 0)
 		goto out;
-	hb_buf_printf(&head, "%s %s HTTP/1.1\r\nHost: docker\r\nUser-Agent: hermes-docker/%s\r\nConnection: close\r\n",
+	hb_buf_printf(&head,
+		      "%s %s HTTP/1.1\r\nHost: docker\r\nUser-Agent: "
+		      "hermes-docker/%s\r\nConnection: close\r\n",
 		      method, path, HB_VERSION);
 	if (text)
-		hb_buf_printf(&head, "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", strlen(text), text);
+		hb_buf_printf(&head,
+			      "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+			      strlen(text), text);
 	else
-		hb_buf_adds(&head, strcmp(method, "GET") == 0 ? "\r\n" : "Content-Length: 0\r\n\r\n");
+		hb_buf_adds(&head,
+			    strcmp(method, "GET") == 0 ? "\r\n" : "Content-Length: 0\r\n\r\n");
 	if (send_all(e, s->fd, head.data, head.len, deadline, err) < 0)
 		goto out;
 	while (!s->headers && !s->complete) {
@@ -179,7 +192,8 @@ static struct hb_engine_stream *begin(const struct hb_engine *e, const char *met
 		hb_engine_stream_pump(s);
 		/* One that breaks off behind its headers has begun: its reader finds out. */
 		if (!s->headers && (s->failed || s->ended)) {
-			hb_fail(err, "engine_bad_reply", "the Docker engine ended the connection without an answer");
+			hb_fail(err, "engine_bad_reply",
+				"the Docker engine ended the connection without an answer");
 			goto out;
 		}
 	}
@@ -193,7 +207,8 @@ out:
 	return NULL;
 }
 
-static int rest(const struct hb_engine *e, struct hb_engine_stream *s, int64_t deadline, struct hb_error *err)
+static int rest(const struct hb_engine *e, struct hb_engine_stream *s, int64_t deadline,
+		struct hb_error *err)
 {
 	while (!s->complete) {
 		if (wait_for(e, s->fd, POLLIN, deadline, err) < 0)
@@ -201,7 +216,8 @@ static int rest(const struct hb_engine *e, struct hb_engine_stream *s, int64_t d
 		hb_engine_stream_pump(s);
 		if (s->failed || (s->ended && !s->complete))
 			return hb_fail(err, "engine_bad_reply", "the Docker engine's answer %s",
-				       s->body.len > s->body_max ? "is too long" : "ended in the middle");
+				       s->body.len > s->body_max ? "is too long"
+								 : "ended in the middle");
 	}
 	return 0;
 }
@@ -219,12 +235,13 @@ static json_t *decode(const struct hb_engine_stream *s, struct hb_error *err)
 		return json_null();
 	}
 	if (!answer)
-		hb_fail(err, "engine_bad_reply", "the Docker engine answered with something that is not JSON");
+		hb_fail(err, "engine_bad_reply",
+			"the Docker engine answered with something that is not JSON");
 	return answer;
 }
 
-static int whole_call(const struct hb_engine *e, const char *method, const char *path, const json_t *body,
-		      json_t **answer, struct hb_error *err)
+static int whole_call(const struct hb_engine *e, const char *method, const char *path,
+		      const json_t *body, json_t **answer, struct hb_error *err)
 {
 	int64_t deadline = deadline_of(e);
 	struct hb_engine_stream *s = begin(e, method, path, body, deadline, err);
@@ -251,9 +268,11 @@ int hb_engine_negotiate(struct hb_engine *e, struct hb_error *err)
 	status = whole_call(e, "GET", "/version", NULL, &answer, err);
 	if (status < 0)
 		return -1;
-	minor = status == 200 ? hb_engine_version_choose(hb_json_text(answer, "ApiVersion", ""),
-							 hb_json_text(answer, "MinAPIVersion", NULL), err)
-			      : hb_fail(err, "engine_bad_reply", "the Docker engine answered /version with %d", status);
+	minor = status == 200
+			? hb_engine_version_choose(hb_json_text(answer, "ApiVersion", ""),
+						   hb_json_text(answer, "MinAPIVersion", NULL), err)
+			: hb_fail(err, "engine_bad_reply",
+				  "the Docker engine answered /version with %d", status);
 	if (minor > 0) {
 		e->minor = minor;
 		e->negotiated = true;
@@ -271,11 +290,12 @@ static char *versioned(const struct hb_engine *e, const char *path)
 /* The engine was changed under us: it refuses the version before it looks at anything else. */
 static bool is_version_error(int status, const json_t *answer)
 {
-	return status == 400 && strncmp(hb_json_text(answer, "message", ""), "client version ", 15) == 0;
+	return status == 400 &&
+	       strncmp(hb_json_text(answer, "message", ""), "client version ", 15) == 0;
 }
 
-int hb_engine_call(struct hb_engine *e, const char *method, const char *path, const json_t *body, json_t **answer,
-		   struct hb_error *err)
+int hb_engine_call(struct hb_engine *e, const char *method, const char *path, const json_t *body,
+		   json_t **answer, struct hb_error *err)
 {
 	json_t *found = NULL;
 	int status = -1;
@@ -308,12 +328,15 @@ static int judge(int status, const json_t *answer, const char *what, struct hb_e
 	if (status / 100 == 2 || status == 304)
 		return 0;
 	hb_show(hb_json_text(answer, "message", "no reason given"), shown, sizeof shown);
-	return hb_fail(err, status == 404 ? "not_found" : status == 409 ? "conflict" : "engine_error",
+	return hb_fail(err,
+		       status == 404   ? "not_found"
+		       : status == 409 ? "conflict"
+				       : "engine_error",
 		       "%s: the Docker engine says: %s (%d)", what, shown, status);
 }
 
-int hb_engine_ask(struct hb_engine *e, const char *method, const char *path, const json_t *body, const char *what,
-		  json_t **answer, struct hb_error *err)
+int hb_engine_ask(struct hb_engine *e, const char *method, const char *path, const json_t *body,
+		  const char *what, json_t **answer, struct hb_error *err)
 {
 	json_t *found = NULL;
 	int status = hb_engine_call(e, method, path, body, &found, err);
@@ -326,8 +349,9 @@ int hb_engine_ask(struct hb_engine *e, const char *method, const char *path, con
 	return rc;
 }
 
-int hb_engine_stream_open(struct hb_engine *e, const char *method, const char *path, const json_t *body,
-			  const char *what, struct hb_engine_stream **out, struct hb_error *err)
+int hb_engine_stream_open(struct hb_engine *e, const char *method, const char *path,
+			  const json_t *body, const char *what, struct hb_engine_stream **out,
+			  struct hb_error *err)
 {
 	for (int tries = 0; tries < 2; tries++) {
 		int64_t deadline = deadline_of(e);
@@ -357,7 +381,8 @@ int hb_engine_stream_open(struct hb_engine *e, const char *method, const char *p
 		if (rc < 0)
 			return -1;
 	}
-	return hb_fail(err, "engine_version", "the Docker engine changes its API version all the time");
+	return hb_fail(err, "engine_version",
+		       "the Docker engine changes its API version all the time");
 }
 
 char *hb_engine_escape(const char *text, const char *also)

@@ -25,11 +25,13 @@ int hb_engine_version_choose(const char *highest, const char *least, struct hb_e
 	int high = minor_of(highest), low = least ? minor_of(least) : 0;
 
 	if (high < 0 || low < 0 || low > high)
-		return hb_fail(err, "engine_bad_reply", "the Docker engine names no API version that can be understood");
+		return hb_fail(err, "engine_bad_reply",
+			       "the Docker engine names no API version that can be understood");
 	if (high < HB_ENGINE_API_MIN || low > HB_ENGINE_API_MAX)
-		return hb_fail(err, "engine_version",
-			       "the Docker engine speaks API 1.%d to 1.%d, this program 1.%d to 1.%d: %s", low, high,
-			       HB_ENGINE_API_MIN, HB_ENGINE_API_MAX,
-			       high < HB_ENGINE_API_MIN ? "upgrade the engine" : "upgrade Hermes Broker");
+		return hb_fail(
+			err, "engine_version",
+			"the Docker engine speaks API 1.%d to 1.%d, this program 1.%d to 1.%d: %s",
+			low, high, HB_ENGINE_API_MIN, HB_ENGINE_API_MAX,
+			high < HB_ENGINE_API_MIN ? "upgrade the engine" : "upgrade Hermes Broker");
 	return high < HB_ENGINE_API_MAX ? high : HB_ENGINE_API_MAX;
 }

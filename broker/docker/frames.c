@@ -16,15 +16,18 @@ static int trouble_add(struct hb_frames *f, const char *data, size_t len, struct
 	for (char *p = f->trouble; *p; p++)
 		if ((unsigned char)*p < 32 || (unsigned char)*p > 126)
 			*p = '?';
-	return hb_fail(err, "engine_error", "the Docker engine broke off the output: %s", f->trouble);
+	return hb_fail(err, "engine_error", "the Docker engine broke off the output: %s",
+		       f->trouble);
 }
 
 static int head_done(struct hb_frames *f, struct hb_error *err)
 {
 	if (f->head[0] > SYSTEM_ERROR || f->head[1] || f->head[2] || f->head[3])
-		return hb_fail(err, "bad_frame", "the Docker engine sent output in a frame of an unknown kind (%u)",
+		return hb_fail(err, "bad_frame",
+			       "the Docker engine sent output in a frame of an unknown kind (%u)",
 			       f->head[0]);
-	f->left = (uint32_t)f->head[4] << 24 | (uint32_t)f->head[5] << 16 | (uint32_t)f->head[6] << 8 | f->head[7];
+	f->left = (uint32_t)f->head[4] << 24 | (uint32_t)f->head[5] << 16 |
+		  (uint32_t)f->head[6] << 8 | f->head[7];
 	if (f->left == 0)
 		f->head_len = 0;
 	return 0;

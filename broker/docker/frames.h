@@ -1,7 +1,8 @@
 /*
- * The engine's way to carry two streams in one: frames of 8 bytes of header {type, 0, 0, 0, length big-endian} and
- * then `length` bytes (Docker Engine API, "Attach to a container", stream format). Containers with a terminal have
- * plain bytes instead; which it is comes from inspecting the container, never from looking at the bytes.
+ * The engine's way to carry two streams in one: frames of 8 bytes of header {type, 0, 0, 0, length
+ * big-endian} and then `length` bytes (Docker Engine API, "Attach to a container", stream format).
+ * Containers with a terminal have plain bytes instead; which it is comes from inspecting the
+ * container, never from looking at the bytes.
  */
 #ifndef HB_DOCKER_FRAMES_H
 #define HB_DOCKER_FRAMES_H
@@ -20,7 +21,7 @@ struct hb_frames {
 	bool plain; /* no frames: everything is standard output */
 	unsigned char head[8];
 	size_t head_len;
-	uint32_t left; /* of the present frame */
+	uint32_t left;     /* of the present frame */
 	char trouble[200]; /* text of a frame of type 3 */
 	size_t trouble_len;
 };

@@ -1,4 +1,5 @@
-/* How the docker executor is. Nothing is waited for: the socket is dialled, the rest is what workers met last. */
+/* How the docker executor is. Nothing is waited for: the socket is dialled, the rest is what
+ * workers met last. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -48,7 +49,8 @@ static bool engine_wanted(struct hb_docker *d, bool *policy_ok, struct hb_error 
 		return false;
 	wanted = hb_bounds_executor(view.bounds, "docker") &&
 		 ((view.live.features & HB_FEATURE_DOCKER) ||
-		  ((view.live.features & HB_FEATURE_LOCAL) && !hb_local_bubblewrap(d->process->config)));
+		  ((view.live.features & HB_FEATURE_LOCAL) &&
+		   !hb_local_bubblewrap(d->process->config)));
 	hb_policy_view_free(&view);
 	return wanted;
 }
@@ -68,7 +70,8 @@ json_t *hb_docker_health(struct hb_docker *d)
 	if (!policy_ok || !key)
 		snprintf(text, sizeof text, "%s", err.message);
 	else if (wanted && problem)
-		snprintf(text, sizeof text, "the Docker engine can't be reached at %.200s: %s", path, problem);
+		snprintf(text, sizeof text, "the Docker engine can't be reached at %.200s: %s",
+			 path, problem);
 	else if (wanted && d->engine_trouble.code[0])
 		snprintf(text, sizeof text, "%.500s", d->engine_trouble.message);
 	if (d->api_minor)
@@ -77,10 +80,14 @@ json_t *hb_docker_health(struct hb_docker *d)
 	checks = json_object_get(answer, "checks");
 	json_object_set_new(checks, "deployed", json_true());
 	json_object_set_new(checks, "docker_socket",
-			    json_pack("{s:s, s:b, s:s*}", "path", path, "reachable", problem == NULL, "error", problem));
-	json_object_set_new(checks, "engine", json_pack("{s:s, s:s}", "api", api, "release", d->release));
-	json_object_set_new(checks, "local", json_pack("{s:s, s:b}", "backend", hb_config_text(config, "local.backend"),
-						       "configured", *hb_config_text(config, "local.workspace") != '\0'));
+			    json_pack("{s:s, s:b, s:s*}", "path", path, "reachable",
+				      problem == NULL, "error", problem));
+	json_object_set_new(checks, "engine",
+			    json_pack("{s:s, s:s}", "api", api, "release", d->release));
+	json_object_set_new(checks, "local",
+			    json_pack("{s:s, s:b}", "backend",
+				      hb_config_text(config, "local.backend"), "configured",
+				      *hb_config_text(config, "local.workspace") != '\0'));
 	json_object_set_new(checks, "operations", hb_executor_counts(d->executor));
 	json_object_set_new(checks, "swept", json_boolean(d->swept));
 	return answer;

@@ -19,7 +19,8 @@ void hb_output_sink(enum hb_frame_stream stream, const char *data, size_t len, v
 void hb_output_result(const struct hb_output *o, json_t *result)
 {
 	bool truncated, ignored;
-	char *both = hb_tail_text(&o->both, 0, &truncated), *error = hb_tail_text(&o->error, STDERR_CHARS, &ignored);
+	char *both = hb_tail_text(&o->both, 0, &truncated),
+	     *error = hb_tail_text(&o->error, STDERR_CHARS, &ignored);
 
 	json_object_set_new(result, "output", json_string(both));
 	json_object_set_new(result, "truncated", json_boolean(truncated));

@@ -1,4 +1,5 @@
-/* What a program wrote, both streams: together in the order in which it came, and standard error alone. */
+/* What a program wrote, both streams: together in the order in which it came, and standard error
+ * alone. */
 #ifndef HB_DOCKER_OUTPUT_H
 #define HB_DOCKER_OUTPUT_H
 

@@ -73,7 +73,8 @@ static void refresh(struct hb_own *own)
 	own->floor.paths = own->dirs;
 }
 
-/* Inside a container the engine mounts a file of its own on /etc/hostname; where it comes from names the container. */
+/* Inside a container the engine mounts a file of its own on /etc/hostname; where it comes from
+ * names the container. */
 static void add_own_container(json_t *list)
 {
 	FILE *f = fopen("/proc/self/mountinfo", "re");
@@ -83,7 +84,8 @@ static void add_own_container(json_t *list)
 	while (f && getline(&line, &size, f) > 0) {
 		char id[HB_HEX256] = "", *at;
 
-		if (sscanf(line, "%*s %*s %*s %511s %511s", root, point) != 2 || strcmp(point, "/etc/hostname") != 0)
+		if (sscanf(line, "%*s %*s %*s %511s %511s", root, point) != 2 ||
+		    strcmp(point, "/etc/hostname") != 0)
 			continue;
 		at = strstr(root, "/containers/");
 		if (!at || strlen(at) < 12 + 64)
@@ -111,8 +113,9 @@ static int load_remembered(struct hb_own *own, struct hb_error *err)
 	all = hb_json_parse(text.data ? text.data : "", text.len, err);
 	hb_buf_free(&text);
 	if (!all)
-		return hb_fail_prefix(err, "%s (which containers are protected) can't be read; mend or remove it",
-				      REMEMBERED);
+		return hb_fail_prefix(
+			err, "%s (which containers are protected) can't be read; mend or remove it",
+			REMEMBERED);
 	json_array_foreach (json_object_get(all, "containers"), i, item)
 		add(own->containers, json_is_string(item) ? json_string_value(item) : "");
 	json_array_foreach (json_object_get(all, "networks"), i, item)
@@ -123,7 +126,8 @@ static int load_remembered(struct hb_own *own, struct hb_error *err)
 
 int hb_own_load(const struct hb_config *config, struct hb_own *out, struct hb_error *err)
 {
-	static const char *const keys[] = {"runtime.storage", "runtime.data", "runtime.backup_dir", "docker.socket"};
+	static const char *const keys[] = {"runtime.storage", "runtime.data", "runtime.backup_dir",
+					   "docker.socket"};
 	char *here = getcwd(NULL, 0);
 
 	memset(out, 0, sizeof *out);
@@ -156,7 +160,8 @@ void hb_own_free(struct hb_own *own)
 
 int hb_own_learn(struct hb_own *own, const json_t *found, struct hb_error *err)
 {
-	json_t *containers = json_object_get(found, "containers"), *networks = json_object_get(found, "networks");
+	json_t *containers = json_object_get(found, "containers"),
+	       *networks = json_object_get(found, "networks");
 	struct hb_buf text = HB_BUF_INIT;
 	json_t *all;
 	int rc = 0;
@@ -168,11 +173,12 @@ int hb_own_learn(struct hb_own *own, const json_t *found, struct hb_error *err)
 		json_decref(own->networks);
 		own->containers = json_deep_copy(containers);
 		own->networks = json_deep_copy(networks);
-		all = json_pack("{s:O, s:O}", "containers", own->containers, "networks", own->networks);
+		all = json_pack("{s:O, s:O}", "containers", own->containers, "networks",
+				own->networks);
 		rc = hb_json_canonical(all, &text, err);
 		if (rc == 0)
-			rc = hb_fs_write_atomic(AT_FDCWD, REMEMBERED, text.data, text.len, 0600, (uid_t)-1, (gid_t)-1,
-						err);
+			rc = hb_fs_write_atomic(AT_FDCWD, REMEMBERED, text.data, text.len, 0600,
+						(uid_t)-1, (gid_t)-1, err);
 		json_decref(all);
 		hb_buf_free(&text);
 	}
@@ -182,18 +188,21 @@ int hb_own_learn(struct hb_own *own, const json_t *found, struct hb_error *err)
 
 /* --- the engine's view, in a worker --- */
 
-static bool listed(const struct hb_config *config, const char *key, const char *id, const char *name)
+static bool listed(const struct hb_config *config, const char *key, const char *id,
+		   const char *name)
 {
 	const char **items;
 	size_t count = hb_config_list(config, key, &items);
 
 	for (size_t i = 0; i < count; i++)
-		if (strcmp(items[i], name) == 0 || (strlen(items[i]) >= 12 && strncmp(items[i], id, strlen(items[i])) == 0))
+		if (strcmp(items[i], name) == 0 ||
+		    (strlen(items[i]) >= 12 && strncmp(items[i], id, strlen(items[i])) == 0))
 			return true;
 	return false;
 }
 
-static bool is_own_container(const struct hb_config *config, const struct hb_own *own, const json_t *c)
+static bool is_own_container(const struct hb_config *config, const struct hb_own *own,
+			     const json_t *c)
 {
 	const char *id = hb_json_text(c, "Id", "");
 	const json_t *item;
@@ -205,7 +214,8 @@ static bool is_own_container(const struct hb_config *config, const struct hb_own
 		const char *name = json_is_string(item) ? json_string_value(item) : "";
 
 		name += *name == '/';
-		if (hb_floor_own_name(name) || listed(config, "docker.protected_containers", id, name))
+		if (hb_floor_own_name(name) ||
+		    listed(config, "docker.protected_containers", id, name))
 			return true;
 	}
 	return false;
@@ -214,12 +224,14 @@ static bool is_own_container(const struct hb_config *config, const struct hb_own
 /* Every container on it shares it with others anyway. */
 static bool is_common_network(const char *name)
 {
-	return strcmp(name, "bridge") == 0 || strcmp(name, "host") == 0 || strcmp(name, "none") == 0;
+	return strcmp(name, "bridge") == 0 || strcmp(name, "host") == 0 ||
+	       strcmp(name, "none") == 0;
 }
 
 static void add_networks_of(const json_t *container, json_t *networks)
 {
-	json_t *all = json_object_get(json_object_get(container, "NetworkSettings"), "Networks"), *net;
+	json_t *all = json_object_get(json_object_get(container, "NetworkSettings"), "Networks"),
+	       *net;
 	const char *name;
 
 	json_object_foreach (all, name, net)
@@ -227,8 +239,8 @@ static void add_networks_of(const json_t *container, json_t *networks)
 			add(networks, hb_json_text(net, "NetworkID", ""));
 }
 
-static int scan_networks(struct hb_engine *e, const struct hb_config *config, const struct hb_own *own,
-			 json_t *networks, struct hb_error *err)
+static int scan_networks(struct hb_engine *e, const struct hb_config *config,
+			 const struct hb_own *own, json_t *networks, struct hb_error *err)
 {
 	json_t *all, *net;
 	size_t i;
@@ -239,22 +251,24 @@ static int scan_networks(struct hb_engine *e, const struct hb_config *config, co
 		const char *name = hb_json_text(net, "Name", ""), *id = hb_json_text(net, "Id", "");
 
 		/* What was one of ours stays it while it exists, also when its containers left. */
-		if (!is_common_network(name) && (has(own->networks, id) || hb_floor_own_name(name) ||
-						 listed(config, "docker.protected_networks", id, name)))
+		if (!is_common_network(name) &&
+		    (has(own->networks, id) || hb_floor_own_name(name) ||
+		     listed(config, "docker.protected_networks", id, name)))
 			add(networks, id);
 	}
 	json_decref(all);
 	return 0;
 }
 
-int hb_own_scan(struct hb_engine *e, const struct hb_config *config, struct hb_own *own, json_t **found,
-		struct hb_error *err)
+int hb_own_scan(struct hb_engine *e, const struct hb_config *config, struct hb_own *own,
+		json_t **found, struct hb_error *err)
 {
 	json_t *all = NULL, *info = NULL, *c, *containers = json_array(), *networks = json_array();
 	size_t i;
 	int rc = -1;
 
-	if (hb_engine_ask(e, "GET", "/containers/json?all=1", NULL, "listing containers", &all, err) < 0 ||
+	if (hb_engine_ask(e, "GET", "/containers/json?all=1", NULL, "listing containers", &all,
+			  err) < 0 ||
 	    hb_engine_ask(e, "GET", "/info", NULL, "asking for its data directory", &info, err) < 0)
 		goto out;
 	json_array_foreach (all, i, c) {
@@ -271,8 +285,8 @@ int hb_own_scan(struct hb_engine *e, const struct hb_config *config, struct hb_o
 	own->networks = json_incref(networks);
 	add_path(own->paths, hb_json_text(info, "DockerRootDir", ""));
 	refresh(own);
-	*found = json_pack("{s:O, s:O, s:s}", "containers", containers, "networks", networks, "engine_root",
-			   hb_json_text(info, "DockerRootDir", ""));
+	*found = json_pack("{s:O, s:O, s:s}", "containers", containers, "networks", networks,
+			   "engine_root", hb_json_text(info, "DockerRootDir", ""));
 	rc = 0;
 out:
 	json_decref(all);
@@ -314,15 +328,19 @@ int hb_own_check_dir(const struct hb_own *own, const char *path, struct hb_error
 	if (stat(path, &st) < 0)
 		return hb_fail_errno(err, "bind_missing", "'%s' can't be looked at", shown);
 	if (same_file(&st, "/"))
-		return hb_fail(err, "floor_bind", "the floor refuses '%s' whoever approves it: it is the whole host", shown);
+		return hb_fail(err, "floor_bind",
+			       "the floor refuses '%s' whoever approves it: it is the whole host",
+			       shown);
 	for (size_t i = 0; i < own->floor.path_count; i++) {
 		const char *ours = own->floor.paths[i];
-		bool overlaps = hb_path_within(path, ours) || hb_path_within(ours, path) || on_the_way(&st, ours) ||
+		bool overlaps = hb_path_within(path, ours) || hb_path_within(ours, path) ||
+				on_the_way(&st, ours) ||
 				(stat(ours, &mine) == 0 && on_the_way(&mine, path));
 
 		if (overlaps)
 			return hb_fail(err, "floor_bind",
-				       "the floor refuses '%s' whoever approves it: it opens our own state, keys, "
+				       "the floor refuses '%s' whoever approves it: it opens our "
+				       "own state, keys, "
 				       "profiles or data, or the container engine",
 				       shown);
 	}
@@ -339,7 +357,8 @@ int hb_resolve_path(const char *path, char **out, struct hb_error *err)
 		return hb_fail(err, "bind_missing", "'%s' does not exist on this host", shown);
 	if (!real)
 		return hb_fail_errno(err, "bind_unresolved",
-				     "'%s' can't be resolved; the directories above it must be searchable for hermes-docker",
+				     "'%s' can't be resolved; the directories above it must be "
+				     "searchable for hermes-docker",
 				     shown);
 	*out = real;
 	return 0;

@@ -13,8 +13,9 @@
 
 static bool looks_secret(const char *name)
 {
-	static const char *const words[] = {"secret", "token", "passw", "pwd", "apikey", "api_key", "api-key",
-					    "private", "credential", "auth", "cookie", "session"};
+	static const char *const words[] = {"secret",     "token",   "passw",   "pwd",
+					    "apikey",     "api_key", "api-key", "private",
+					    "credential", "auth",    "cookie",  "session"};
 	char lower[128] = "";
 
 	for (size_t i = 0; name[i] && i < sizeof lower - 1; i++)
@@ -88,7 +89,9 @@ static json_t *hide_labels(const json_t *labels)
 	json_object_foreach ((json_t *)(uintptr_t)labels, name, value) {
 		const char *text = json_is_string(value) ? json_string_value(value) : "";
 
-		json_object_set_new(out, name, json_string(looks_secret(name) || has_password(text) ? HIDDEN : text));
+		json_object_set_new(
+			out, name,
+			json_string(looks_secret(name) || has_password(text) ? HIDDEN : text));
 	}
 	return out;
 }
@@ -132,14 +135,21 @@ static json_t *networks_of(const json_t *settings)
 
 json_t *hb_redact_inspect(const json_t *c)
 {
-	static const char *const top[] = {"Id", "Name", "Created", "Image", "RestartCount", "Path", NULL};
-	static const char *const state[] = {"Status", "Running", "Paused", "Restarting", "OOMKilled", "Dead", "ExitCode",
-					    "StartedAt", "FinishedAt", NULL};
-	static const char *const config[] = {"Image", "User", "WorkingDir", "Tty", "OpenStdin", NULL};
-	static const char *const host[] = {"NetworkMode", "Privileged", "CapAdd", "CapDrop", "SecurityOpt", "ReadonlyRootfs",
-					   "PidMode", "IpcMode", "UTSMode", "UsernsMode", "Memory", "NanoCpus", "PidsLimit",
-					   "RestartPolicy", "AutoRemove", "Devices", "PortBindings", "Sysctls", NULL};
-	const json_t *conf = json_object_get(c, "Config"), *net = json_object_get(c, "NetworkSettings");
+	static const char *const top[] = {"Id",           "Name", "Created", "Image",
+					  "RestartCount", "Path", NULL};
+	static const char *const state[] = {"Status",     "Running", "Paused",   "Restarting",
+					    "OOMKilled",  "Dead",    "ExitCode", "StartedAt",
+					    "FinishedAt", NULL};
+	static const char *const config[] = {"Image", "User",      "WorkingDir",
+					     "Tty",   "OpenStdin", NULL};
+	static const char *const host[] = {
+		"NetworkMode",  "Privileged",     "CapAdd",     "CapDrop",
+		"SecurityOpt",  "ReadonlyRootfs", "PidMode",    "IpcMode",
+		"UTSMode",      "UsernsMode",     "Memory",     "NanoCpus",
+		"PidsLimit",    "RestartPolicy",  "AutoRemove", "Devices",
+		"PortBindings", "Sysctls",        NULL};
+	const json_t *conf = json_object_get(c, "Config"),
+		     *net = json_object_get(c, "NetworkSettings");
 	json_t *out = json_object(), *part;
 
 	copy(out, c, top);
@@ -171,11 +181,13 @@ json_t *hb_redact_row(const json_t *row)
 	json_t *networks = json_array(), *net;
 	const char *key;
 
-	json_object_foreach (json_object_get(json_object_get(row, "NetworkSettings"), "Networks"), key, net)
+	json_object_foreach (json_object_get(json_object_get(row, "NetworkSettings"), "Networks"),
+			     key, net)
 		json_array_append_new(networks, json_string(key));
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:o}", "id", hb_json_text(row, "Id", ""), "name",
-			 *name == '/' ? name + 1 : name, "image", hb_json_text(row, "Image", ""), "image_id",
-			 hb_json_text(row, "ImageID", ""), "state", hb_json_text(row, "State", ""), "status",
-			 hb_json_text(row, "Status", ""), "created", (json_int_t)hb_json_int(row, "Created", 0), "networks",
-			 networks);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:o}", "id",
+			 hb_json_text(row, "Id", ""), "name", *name == '/' ? name + 1 : name,
+			 "image", hb_json_text(row, "Image", ""), "image_id",
+			 hb_json_text(row, "ImageID", ""), "state", hb_json_text(row, "State", ""),
+			 "status", hb_json_text(row, "Status", ""), "created",
+			 (json_int_t)hb_json_int(row, "Created", 0), "networks", networks);
 }

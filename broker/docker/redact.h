@@ -1,6 +1,6 @@
 /*
- * What the answer to `inspect` tells: a fixed selection, without the values of environment variables, without labels
- * and arguments that look like secrets. Pure.
+ * What the answer to `inspect` tells: a fixed selection, without the values of environment
+ * variables, without labels and arguments that look like secrets. Pure.
  */
 #ifndef HB_DOCKER_REDACT_H
 #define HB_DOCKER_REDACT_H

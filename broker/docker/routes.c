@@ -40,7 +40,8 @@ static void on_done(const json_t *result, const struct hb_error *err, void *arg)
 	free(w);
 }
 
-static void ask(struct hb_docker *d, struct hb_request *req, hb_executor_work work, const json_t *input)
+static void ask(struct hb_docker *d, struct hb_request *req, hb_executor_work work,
+		const json_t *input)
 {
 	struct waiting *w = hb_calloc(1, sizeof *w);
 	struct hb_error err;
@@ -62,8 +63,10 @@ struct seal_body {
 static void handle_seal(struct hb_request *req, void *ctx)
 {
 	static const struct hb_field fields[] = {
-		{"feature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct seal_body, feature), 1, 32},
-		{"request", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct seal_body, request), 0, 0},
+		{"feature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct seal_body, feature),
+		 1, 32},
+		{"request", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct seal_body, request),
+		 0, 0},
 	};
 	struct seal_body body = {0};
 	struct hb_error err;
@@ -71,7 +74,8 @@ static void handle_seal(struct hb_request *req, void *ctx)
 	if (hb_fields_decode(hb_request_json(req), fields, 2, &body, &err) < 0)
 		goto refused;
 	if (strcmp(body.feature, "docker") != 0 && strcmp(body.feature, "local") != 0) {
-		hb_fail(&err, "wrong_executor", "this executor seals docker and local operations only");
+		hb_fail(&err, "wrong_executor",
+			"this executor seals docker and local operations only");
 		goto refused;
 	}
 	ask(ctx, req, hb_seal_task, hb_request_json(req));
@@ -88,7 +92,8 @@ static int containers_task(struct hb_worker *w, json_t **result, struct hb_error
 	int rc = hb_docker_engine(w, &e, err);
 
 	if (rc == 0)
-		rc = hb_engine_ask(&e, "GET", "/containers/json?all=1", NULL, "listing containers", &rows, err);
+		rc = hb_engine_ask(&e, "GET", "/containers/json?all=1", NULL, "listing containers",
+				   &rows, err);
 	json_array_foreach (rows, i, row)
 		json_array_append_new(out, hb_redact_row(row));
 	json_decref(rows);
@@ -133,6 +138,6 @@ const struct hb_route hb_docker_routes[HB_DOCKER_ROUTES] = {
 	{HB_POST, "/execute", BROKER, 0, 0, handle_execute},
 	{HB_POST, "/status", BROKER, 4096, 0, handle_status},
 	{HB_GET, "/containers", BROKER, 0, HB_ROUTE_NOBODY, handle_containers},
-	{HB_GET, "/health", BROKER | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER), 0, HB_ROUTE_NOBODY,
-	 handle_health},
+	{HB_GET, "/health", BROKER | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER), 0,
+	 HB_ROUTE_NOBODY, handle_health},
 };

@@ -25,9 +25,8 @@ struct run {
 	struct hb_engine_stream *attach, *wait;
 	struct hb_frames frames;
 	struct hb_output out;
-	bool ended;       /* the engine says so */
-	bool removed;
-	int code;         /* exit status; -1: not known */
+	bool ended; /* the engine says so */
+	int code; /* exit status; -1: not known */
 };
 
 /* From here on only what ends and clears away: it has time of its own. */
@@ -37,8 +36,8 @@ static void finishing(struct run *r, int64_t ms)
 	r->e->deadline_ms = hb_monotonic_ms() + ms;
 }
 
-static int call(struct run *r, const char *method, const char *fmt, const char *what, json_t **answer,
-		struct hb_error *err)
+static int call(struct run *r, const char *method, const char *fmt, const char *what,
+		json_t **answer, struct hb_error *err)
 {
 	char path[160];
 
@@ -54,17 +53,19 @@ static int remove_it(struct run *r, struct hb_error *err)
 
 	snprintf(path, sizeof path, "/containers/%s?force=1&v=1", r->id);
 	if (hb_engine_ask(r->e, "DELETE", path, NULL, "removing the container", NULL, &why) < 0 &&
-	    strcmp(why.code, "not_found") != 0 && strstr(why.message, "already in progress") == NULL)
+	    strcmp(why.code, "not_found") != 0 &&
+	    strstr(why.message, "already in progress") == NULL)
 		return hb_fail(err, why.code, "%s", why.message);
-	r->removed = true;
 	return 0;
 }
 
 /* The answer to create was lost: a container may be there under our label. -1: nobody can tell. */
 static int find_lost(struct run *r, struct hb_error *err)
 {
-	char *filter = hb_asprintf("{\"label\":[\"" HB_LABEL_OPERATION "=%s\"]}", r->w->operation_id);
-	char *escaped = hb_engine_escape(filter, ""), *path = hb_asprintf("/containers/json?all=1&filters=%s", escaped);
+	char *filter = hb_asprintf("{\"label\":[\"" HB_LABEL_OPERATION "=%s\"]}",
+				   r->w->operation_id);
+	char *escaped = hb_engine_escape(filter, ""),
+	     *path = hb_asprintf("/containers/json?all=1&filters=%s", escaped);
 	json_t *found = NULL;
 	int rc = hb_engine_ask(r->e, "GET", path, NULL, "looking for the container", &found, err);
 	const char *id = hb_json_text(json_array_get(found, 0), "Id", "");
@@ -78,7 +79,8 @@ static int find_lost(struct run *r, struct hb_error *err)
 	return rc;
 }
 
-/* Clear away what was made; `err` says what went wrong before and is added to when that fails too. */
+/* Clear away what was made; `err` says what went wrong before and is added to when that fails too.
+ */
 static void give_up(struct run *r, struct hb_error *err)
 {
 	struct hb_error why;
@@ -93,8 +95,8 @@ static void give_up(struct run *r, struct hb_error *err)
 		struct hb_error before = *err;
 
 		r->w->unknown = true;
-		hb_fail(err, before.code, "%.200s; a container may have been left behind: %.200s", before.message,
-			why.message);
+		hb_fail(err, before.code, "%.200s; a container may have been left behind: %.200s",
+			before.message, why.message);
 	}
 }
 
@@ -104,11 +106,13 @@ static int create(struct run *r, struct hb_error *err)
 	char *path = hb_asprintf("/containers/create%s%s", *name ? "?name=" : "", name);
 	json_t *answer = NULL;
 	struct hb_error why;
-	int rc = hb_engine_ask(r->e, "POST", path, r->spec->body, "making the container", &answer, &why);
+	int rc = hb_engine_ask(r->e, "POST", path, r->spec->body, "making the container", &answer,
+			       &why);
 	const char *id = hb_json_text(answer, "Id", "");
 
 	if (rc == 0 && !hb_is_hex64(id))
-		rc = hb_fail(&why, "engine_bad_reply", "the Docker engine gives the new container no usable id");
+		rc = hb_fail(&why, "engine_bad_reply",
+			     "the Docker engine gives the new container no usable id");
 	if (rc == 0)
 		memcpy(r->id, id, sizeof r->id);
 	else if (strcmp(why.code, "conflict") == 0)
@@ -118,8 +122,9 @@ static int create(struct run *r, struct hb_error *err)
 	else
 		*err = why;
 	/* Refused: nothing was made. Not answered: perhaps. */
-	if (rc < 0 && (strcmp(why.code, "engine_bad_reply") == 0 || strcmp(why.code, "engine_timeout") == 0 ||
-		       strcmp(why.code, "interrupted") == 0))
+	if (rc < 0 &&
+	    (strcmp(why.code, "engine_bad_reply") == 0 || strcmp(why.code, "engine_timeout") == 0 ||
+	     strcmp(why.code, "interrupted") == 0))
 		give_up(r, err);
 	json_decref(answer);
 	free(name);
@@ -132,10 +137,12 @@ static int open_streams(struct run *r, struct hb_error *err)
 	char path[160];
 
 	snprintf(path, sizeof path, "/containers/%s/attach?stream=1&stdout=1&stderr=1", r->id);
-	if (hb_engine_stream_open(r->e, "POST", path, NULL, "attaching to the container", &r->attach, err) < 0)
+	if (hb_engine_stream_open(r->e, "POST", path, NULL, "attaching to the container",
+				  &r->attach, err) < 0)
 		return -1;
 	snprintf(path, sizeof path, "/containers/%s/wait?condition=next-exit", r->id);
-	return hb_engine_stream_open(r->e, "POST", path, NULL, "waiting for the container", &r->wait, err);
+	return hb_engine_stream_open(r->e, "POST", path, NULL, "waiting for the container",
+				     &r->wait, err);
 }
 
 /* --- its output and its end --- */
@@ -146,7 +153,8 @@ static void take_output(struct run *r)
 
 	hb_engine_stream_pump(r->attach);
 	if (r->attach->body.len > 0 && !r->out.incomplete &&
-	    hb_frames_feed(&r->frames, r->attach->body.data, r->attach->body.len, hb_output_sink, &r->out, &err) < 0)
+	    hb_frames_feed(&r->frames, r->attach->body.data, r->attach->body.len, hb_output_sink,
+			   &r->out, &err) < 0)
 		r->out.incomplete = true;
 	hb_buf_clear(&r->attach->body);
 	if (r->attach->failed || (r->attach->complete && !hb_frames_whole(&r->frames)))
@@ -158,12 +166,14 @@ static bool over(const struct hb_engine_stream *s)
 	return s->complete || s->failed || s->ended;
 }
 
-/* Until the container ends or the stream breaks: r->ended says which. Returns false when time is up. */
+/* Until the container ends or the stream breaks: r->ended says which. Returns false when time is
+ * up. */
 static bool wait_end(struct run *r, int64_t deadline, bool interruptible)
 {
 	while (!over(r->wait)) {
-		struct pollfd p[2] = {{.fd = r->wait->fd, .events = POLLIN},
-				      {.fd = over(r->attach) ? -1 : r->attach->fd, .events = POLLIN}};
+		struct pollfd p[2] = {
+			{.fd = r->wait->fd, .events = POLLIN},
+			{.fd = over(r->attach) ? -1 : r->attach->fd, .events = POLLIN}};
 		int64_t left = deadline - hb_monotonic_ms();
 
 		if (left <= 0 || (interruptible && hb_worker_stopping()))
@@ -177,7 +187,8 @@ static bool wait_end(struct run *r, int64_t deadline, bool interruptible)
 	}
 	if (r->wait->complete) {
 		json_t *answer = r->wait->body.len > 0
-					 ? hb_json_parse_foreign(r->wait->body.data, r->wait->body.len, NULL)
+					 ? hb_json_parse_foreign(r->wait->body.data,
+								 r->wait->body.len, NULL)
 					 : NULL;
 
 		r->code = (int)hb_json_int(answer, "StatusCode", -1);
@@ -202,7 +213,8 @@ static void drain(struct run *r)
 		r->out.incomplete = true;
 }
 
-/* The wait broke off (an engine that restarts): ask how the container is until the engine can tell. */
+/* The wait broke off (an engine that restarts): ask how the container is until the engine can tell.
+ */
 static void look_until_ended(struct run *r, int64_t deadline)
 {
 	struct hb_error err;
@@ -234,8 +246,8 @@ static void end_it(struct run *r)
 	struct hb_error err;
 
 	finishing(r, FINISH_MS);
-	if (call(r, "POST", "/kill", "ending the container", NULL, &err) < 0 && strcmp(err.code, "conflict") != 0 &&
-	    strcmp(err.code, "not_found") != 0)
+	if (call(r, "POST", "/kill", "ending the container", NULL, &err) < 0 &&
+	    strcmp(err.code, "conflict") != 0 && strcmp(err.code, "not_found") != 0)
 		return;
 	if (!over(r->wait))
 		wait_end(r, hb_monotonic_ms() + END_MS, false);
@@ -264,15 +276,18 @@ static bool was_out_of_memory(struct run *r)
 static int time_is_up(struct run *r, json_t *result, struct hb_error *err)
 {
 	bool stopping = hb_worker_stopping();
-	const char *why = stopping ? "the executor was stopped" : "the operation took longer than its timeout";
+	const char *why = stopping ? "the executor was stopped"
+				   : "the operation took longer than its timeout";
 
 	end_it(r);
 	json_object_set_new(result, "timed_out", json_boolean(!stopping));
 	json_object_set_new(result, "returncode", json_integer(stopping ? 1 : 124));
 	if (r->ended)
-		return hb_fail(err, stopping ? "interrupted" : "timeout", "%s; what ran was ended", why);
+		return hb_fail(err, stopping ? "interrupted" : "timeout", "%s; what ran was ended",
+			       why);
 	return hb_fail(err, stopping ? "interrupted" : "timeout",
-		       "%s, and what ran could not be ended: container %.12s may still be running", why, r->id);
+		       "%s, and what ran could not be ended: container %.12s may still be running",
+		       why, r->id);
 }
 
 static int follow(struct run *r, json_t *result, struct hb_error *err)
@@ -283,17 +298,20 @@ static int follow(struct run *r, json_t *result, struct hb_error *err)
 		rc = time_is_up(r, result, err);
 	else if (!r->ended)
 		look_until_ended(r, r->w->deadline_ms);
-	if (rc == 0 && !r->ended && (hb_worker_stopping() || hb_monotonic_ms() >= r->w->deadline_ms))
+	if (rc == 0 && !r->ended &&
+	    (hb_worker_stopping() || hb_monotonic_ms() >= r->w->deadline_ms))
 		rc = time_is_up(r, result, err);
 	drain(r);
 	if (rc == 0 && r->code >= 0) {
 		json_object_set_new(result, "returncode", json_integer(r->code));
 		json_object_set_new(result, "oom_killed",
-				    json_boolean(!r->spec->auto_remove && r->code == 137 && was_out_of_memory(r)));
+				    json_boolean(!r->spec->auto_remove && r->code == 137 &&
+						 was_out_of_memory(r)));
 	} else if (rc == 0) {
 		r->w->unknown = true;
 		rc = hb_fail(err, "exit_unknown",
-			     "the connection to the Docker engine was lost and the exit status can't be learned any more");
+			     "the connection to the Docker engine was lost and the exit status "
+			     "can't be learned any more");
 	}
 	hb_output_result(&r->out, result);
 	return rc;
@@ -304,12 +322,15 @@ static int start(struct run *r, struct hb_error *err)
 {
 	struct hb_error why;
 
-	/* Making it has fixed what its volumes are; the sources of binds are looked up by the engine at its start. */
-	if (hb_seal_volumes(r->e, r->spec->request, err) < 0 || (!r->spec->detach && open_streams(r, err) < 0) ||
+	/* Making it has fixed what its volumes are; the sources of binds are looked up by the
+	 * engine at its start. */
+	if (hb_seal_volumes(r->e, r->spec->request, err) < 0 ||
+	    (!r->spec->detach && open_streams(r, err) < 0) ||
 	    hb_seal_binds(r->spec->request, err) < 0)
 		goto failed;
 	if (call(r, "POST", "/start", "starting the container", NULL, &why) < 0) {
-		bool answered = strcmp(why.code, "engine_error") == 0 || strcmp(why.code, "not_found") == 0 ||
+		bool answered = strcmp(why.code, "engine_error") == 0 ||
+				strcmp(why.code, "not_found") == 0 ||
 				strcmp(why.code, "conflict") == 0;
 
 		/* Without an answer it may have run for a moment. */
@@ -340,8 +361,8 @@ static void clear_away(struct run *r, json_t *result)
 	}
 }
 
-int hb_run_container(struct hb_worker *w, struct hb_engine *e, const struct hb_run_spec *spec, json_t **result,
-		     struct hb_error *err)
+int hb_run_container(struct hb_worker *w, struct hb_engine *e, const struct hb_run_spec *spec,
+		     json_t **result, struct hb_error *err)
 {
 	struct run r = {.w = w, .e = e, .spec = spec, .code = -1};
 	int rc = -1;

@@ -1,10 +1,11 @@
 /*
- * What a crash left: containers that we made for operations nobody waits for any more. Looked for at the start, and
- * from then on every few seconds together with a look at which containers are ours.
+ * What a crash left: containers that we made for operations nobody waits for any more. Looked for
+ * at the start, and from then on every few seconds together with a look at which containers are
+ * ours.
  *
- * Two tasks with the ledger between them. The first lists what carries our label; the executor picks those of
- * operations that its own ledger knows and that are over; the second ends or removes exactly these. A label alone
- * moves nothing: anybody with access to the engine can set one.
+ * Two tasks with the ledger between them. The first lists what carries our label; the executor
+ * picks those of operations that its own ledger knows and that are over; the second ends or removes
+ * exactly these. A label alone moves nothing: anybody with access to the engine can set one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,8 @@ static int list_work(struct hb_worker *w, json_t **result, struct hb_error *err)
 {
 	struct hb_docker *d = w->ctx;
 	char *filter = hb_asprintf("{\"label\":[\"" HB_LABEL_HOST "=%s\"]}", d->process->host_id);
-	char *escaped = hb_engine_escape(filter, ""), *path = hb_asprintf("/containers/json?all=1&filters=%s", escaped);
+	char *escaped = hb_engine_escape(filter, ""),
+	     *path = hb_asprintf("/containers/json?all=1&filters=%s", escaped);
 	json_t *rows = NULL, *out = json_array(), *row;
 	struct hb_engine e;
 	size_t i;
@@ -36,10 +38,11 @@ static int list_work(struct hb_worker *w, json_t **result, struct hb_error *err)
 	json_array_foreach (rows, i, row) {
 		const json_t *labels = json_object_get(row, "Labels");
 
-		json_array_append_new(out, json_pack("{s:s, s:s, s:s, s:s}", "id", hb_json_text(row, "Id", ""), "operation_id",
-						     hb_json_text(labels, HB_LABEL_OPERATION, ""), "kind",
-						     hb_json_text(labels, HB_LABEL_KIND, ""), "state",
-						     hb_json_text(row, "State", "")));
+		json_array_append_new(
+			out, json_pack("{s:s, s:s, s:s, s:s}", "id", hb_json_text(row, "Id", ""),
+				       "operation_id", hb_json_text(labels, HB_LABEL_OPERATION, ""),
+				       "kind", hb_json_text(labels, HB_LABEL_KIND, ""), "state",
+				       hb_json_text(row, "State", "")));
 	}
 	json_decref(rows);
 	free(filter);
@@ -65,10 +68,12 @@ static int clear_work(struct hb_worker *w, json_t **result, struct hb_error *err
 		bool remove = strcmp(hb_json_text(item, "how", ""), "remove") == 0;
 		char *path = hb_asprintf("/containers/%.64s%s", hb_json_text(item, "id", ""),
 					 remove ? "?force=1&v=1" : "/kill");
-		int rc = hb_engine_ask(&e, remove ? "DELETE" : "POST", path, NULL, "clearing away a container", NULL, &why);
+		int rc = hb_engine_ask(&e, remove ? "DELETE" : "POST", path, NULL,
+				       "clearing away a container", NULL, &why);
 
 		free(path);
-		if (rc < 0 && strcmp(why.code, "not_found") != 0 && strcmp(why.code, "conflict") != 0)
+		if (rc < 0 && strcmp(why.code, "not_found") != 0 &&
+		    strcmp(why.code, "conflict") != 0)
 			return hb_fail(err, why.code, "%s", why.message);
 	}
 	return 0;
@@ -93,7 +98,8 @@ static void on_cleared(const json_t *result, const struct hb_error *err, void *a
 		json_object_set_new(detail, "code", json_string(err->code));
 		json_object_set_new(detail, "error", json_string(err->message));
 	}
-	if (hb_audit_append(d->process->audit, "docker", err ? "failed" : "ok", detail, &failed) < 0)
+	if (hb_audit_append(d->process->audit, "docker", err ? "failed" : "ok", detail, &failed) <
+	    0)
 		hb_log(HB_LOG_ERROR, "audit_failed", "msg", failed.message, NULL);
 	json_decref(detail);
 	d->swept = !err;
@@ -113,8 +119,8 @@ static const char *what_with(struct hb_docker *d, const json_t *item)
 		return NULL;
 	if (strcmp(kind, "sandbox") == 0)
 		return "remove";
-	/* Others stay when their operation came to an end; when it did not, what was not started never will be, and
-	 * what should have been waited for is over. */
+	/* Others stay when their operation came to an end; when it did not, what was not started
+	 * never will be, and what should have been waited for is over. */
 	if (strcmp(operation, "outcome_unknown") != 0)
 		return NULL;
 	if (made)
@@ -139,15 +145,18 @@ static void on_listed(const json_t *result, const struct hb_error *err, void *ar
 
 		if (!how)
 			continue;
-		one = json_pack("{s:s, s:s, s:s}", "id", hb_json_text(item, "id", ""), "operation_id",
-				hb_json_text(item, "operation_id", ""), "how", how);
+		one = json_pack("{s:s, s:s, s:s}", "id", hb_json_text(item, "id", ""),
+				"operation_id", hb_json_text(item, "operation_id", ""), "how", how);
 		json_array_append_new(todo, one);
 	}
 	d->swept = json_array_size(todo) == 0;
 	input = json_pack("{s:s, s:o}", "phase", "sweep", "containers", todo);
-	if (!d->swept && (hb_audit_append(d->process->audit, "docker", "intent", input, &failed) < 0 ||
-			  hb_executor_task(d->executor, clear_work, input, TASK_SECONDS, on_cleared, d, &failed) < 0)) {
-		hb_log(HB_LOG_ERROR, "sweep_failed", "code", failed.code, "msg", failed.message, NULL);
+	if (!d->swept &&
+	    (hb_audit_append(d->process->audit, "docker", "intent", input, &failed) < 0 ||
+	     hb_executor_task(d->executor, clear_work, input, TASK_SECONDS, on_cleared, d,
+			      &failed) < 0)) {
+		hb_log(HB_LOG_ERROR, "sweep_failed", "code", failed.code, "msg", failed.message,
+		       NULL);
 	}
 	json_decref(input);
 }

@@ -1,6 +1,7 @@
 /*
- * One approved operation, in its worker. The gate has been passed and the grant is burnt; before anything happens
- * what is ours is looked up as it is now, everything that was sealed is resolved again, and both must still hold.
+ * One approved operation, in its worker. The gate has been passed and the grant is burnt; before
+ * anything happens what is ours is looked up as it is now, everything that was sealed is resolved
+ * again, and both must still hold.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -30,10 +31,12 @@ int hb_docker_engine(struct hb_worker *w, struct hb_engine *e, struct hb_error *
 	return 0;
 }
 
-void hb_docker_note_engine(struct hb_worker *w, const struct hb_engine *e, const struct hb_error *err)
+void hb_docker_note_engine(struct hb_worker *w, const struct hb_engine *e,
+			   const struct hb_error *err)
 {
-	hb_worker_note(w, json_pack("{s:{s:i, s:s, s:s, s:s}}", "engine", "api_minor", e->minor, "release", e->release,
-				    "code", err ? err->code : "", "error", err ? err->message : ""));
+	hb_worker_note(w, json_pack("{s:{s:i, s:s, s:s, s:s}}", "engine", "api_minor", e->minor,
+				    "release", e->release, "code", err ? err->code : "", "error",
+				    err ? err->message : ""));
 }
 
 int hb_docker_look(struct hb_worker *w, struct hb_engine *e, struct hb_error *err)
@@ -60,11 +63,16 @@ static struct hb_create_labels labels(const struct hb_worker *w, const char *kin
 
 static int run(struct hb_worker *w, struct hb_engine *e, json_t **result, struct hb_error *err)
 {
-	bool detach = hb_json_bool(w->request, "detach", false), gone = hb_json_bool(w->request, "auto_remove", false);
+	bool detach = hb_json_bool(w->request, "detach", false),
+	     gone = hb_json_bool(w->request, "auto_remove", false);
 	struct hb_create_labels l = labels(w, detach ? "detached" : "attached");
 	json_t *body = hb_create_run(w->request, &l);
-	const struct hb_run_spec spec = {.request = w->request, .body = body, .detach = detach, .keep = true,
-					 .auto_remove = gone, .name = hb_json_text(w->request, "name", NULL)};
+	const struct hb_run_spec spec = {.request = w->request,
+					 .body = body,
+					 .detach = detach,
+					 .keep = true,
+					 .auto_remove = gone,
+					 .name = hb_json_text(w->request, "name", NULL)};
 	int rc = hb_run_container(w, e, &spec, result, err);
 
 	json_decref(body);
@@ -75,10 +83,17 @@ static int work_docker(struct hb_worker *w, json_t **result, struct hb_error *er
 {
 	static const struct {
 		const char *action;
-		int (*run)(struct hb_worker *w, struct hb_engine *e, json_t **result, struct hb_error *err);
-	} table[] = {{"list", hb_action_list},     {"inspect", hb_action_inspect}, {"logs", hb_action_logs},
-		     {"pull", hb_action_pull},     {"run", run},                   {"start", hb_action_change},
-		     {"stop", hb_action_change},   {"restart", hb_action_change},  {"remove", hb_action_change}};
+		int (*run)(struct hb_worker *w, struct hb_engine *e, json_t **result,
+			   struct hb_error *err);
+	} table[] = {{"list", hb_action_list},
+		     {"inspect", hb_action_inspect},
+		     {"logs", hb_action_logs},
+		     {"pull", hb_action_pull},
+		     {"run", run},
+		     {"start", hb_action_change},
+		     {"stop", hb_action_change},
+		     {"restart", hb_action_change},
+		     {"remove", hb_action_change}};
 	const char *action = hb_operation_action("docker", w->request);
 	struct hb_engine e;
 
@@ -103,7 +118,8 @@ static int work_local(struct hb_worker *w, json_t **result, struct hb_error *err
 	int rc;
 
 	if (hb_docker_engine(w, &e, err) < 0 || hb_docker_look(w, &e, err) < 0 ||
-	    hb_seal_again(w, &e, "local", w->request, err) < 0 || hb_workspace_path(w, &workspace, err) < 0)
+	    hb_seal_again(w, &e, "local", w->request, err) < 0 ||
+	    hb_workspace_path(w, &workspace, err) < 0)
 		return -1;
 	body = hb_create_local(w->request, config, workspace, &l);
 	spec.body = body;
@@ -120,7 +136,8 @@ int hb_docker_work(struct hb_worker *w, json_t **result, struct hb_error *err)
 	if (strcmp(w->feature, "docker") == 0)
 		return work_docker(w, result, err);
 	if (strcmp(w->feature, "local") != 0)
-		return hb_fail(err, "wrong_executor", "this executor does not carry out %s", w->feature);
+		return hb_fail(err, "wrong_executor", "this executor does not carry out %s",
+			       w->feature);
 	if (!hb_local_bubblewrap(d->process->config))
 		return work_local(w, result, err);
 	return hb_bubble_work(w, result, err);

@@ -37,7 +37,8 @@ END_TEST
 
 START_TEST(test_versions_that_are_none)
 {
-	static const char *const bad[] = {"", "1", "1.", "2.41", "1.4x", "1.-1", "1.99999", "01.41", " 1.41"};
+	static const char *const bad[] = {"",     "1",       "1.",    "2.41", "1.4x",
+					  "1.-1", "1.99999", "01.41", " 1.41"};
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		ck_fails(hb_engine_version_choose(bad[i], NULL, err), "engine_bad_reply");
@@ -47,16 +48,21 @@ END_TEST
 
 /* --- frames (H37) --- */
 
-static int feed(struct hb_frames *f, const void *data, size_t len, size_t step, struct hb_output *o, struct hb_error *err)
+static int feed(struct hb_frames *f, const void *data, size_t len, size_t step, struct hb_output *o,
+		struct hb_error *err)
 {
 	for (size_t at = 0; at < len; at += step) {
-		if (hb_frames_feed(f, (const char *)data + at, len - at < step ? len - at : step, hb_output_sink, o, err) < 0)
+		if (hb_frames_feed(f, (const char *)data + at, len - at < step ? len - at : step,
+				   hb_output_sink, o, err) < 0)
 			return -1;
 	}
 	return 0;
 }
 
-static const char two[] = "\1\0\0\0\0\0\0\3out" "\1\0\0\0\0\0\0\0" "\2\0\0\0\0\0\0\4err\n" "\1\0\0\0\0\0\0\1!";
+static const char two[] = "\1\0\0\0\0\0\0\3out"
+			  "\1\0\0\0\0\0\0\0"
+			  "\2\0\0\0\0\0\0\4err\n"
+			  "\1\0\0\0\0\0\0\1!";
 
 START_TEST(test_h37_header_split_over_reads)
 {
@@ -84,7 +90,8 @@ START_TEST(test_h37_cut_stream_is_noticed)
 	for (size_t len = 0; len < sizeof two; len++) {
 		struct hb_frames f = {0};
 		struct hb_output o = {0};
-		bool between = len == 0 || len == 11 || len == 19 || len == 31 || len == sizeof two - 1;
+		bool between = len == 0 || len == 11 || len == 19 || len == 31 ||
+			       len == sizeof two - 1;
 
 		ck_works(feed(&f, two, len, 64, &o, err));
 		ck_assert_int_eq(hb_frames_whole(&f), between);
@@ -116,7 +123,11 @@ START_TEST(test_h37_frame_of_the_engines_own_trouble)
 	struct hb_output o = {0};
 	struct hb_error err = {"", ""};
 
-	ck_assert_int_lt(feed(&f, "\3\0\0\0\0\0\0\5oh\n" "no", 13, 1, &o, &err), 0);
+	ck_assert_int_lt(feed(&f,
+			      "\3\0\0\0\0\0\0\5oh\n"
+			      "no",
+			      13, 1, &o, &err),
+			 0);
 	ck_assert_str_eq(err.code, "engine_error");
 	ck_assert_ptr_nonnull(strstr(err.message, "oh?no"));
 	ck_assert_uint_eq(o.both.total, 0);
@@ -126,7 +137,8 @@ END_TEST
 
 START_TEST(test_h37_unknown_frames_are_refused)
 {
-	static const char *const bad[] = {"\4\0\0\0\0\0\0\1x", "\1\1\0\0\0\0\0\1x", "HTTP/1.1", "\xff\0\0\0\0\0\0\0"};
+	static const char *const bad[] = {"\4\0\0\0\0\0\0\1x", "\1\1\0\0\0\0\0\1x", "HTTP/1.1",
+					  "\xff\0\0\0\0\0\0\0"};
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct hb_frames f = {0};
@@ -182,7 +194,7 @@ static void only(const json_t *object, const char *const *names, size_t count)
 	const char *name;
 	json_t *value;
 
-	json_object_foreach((json_t *)(uintptr_t)object, name, value) {
+	json_object_foreach ((json_t *)(uintptr_t)object, name, value) {
 		bool known = false;
 
 		for (size_t i = 0; i < count; i++)
@@ -191,23 +203,37 @@ static void only(const json_t *object, const char *const *names, size_t count)
 	}
 }
 
-/* Every way to the host that container-create has and that isn't a field of the schema stays unset, whatever is asked. */
+/* Every way to the host that container-create has and that isn't a field of the schema stays unset,
+ * whatever is asked. */
 START_TEST(test_h33_only_listed_fields_are_ever_sent)
 {
-	static const char *const top[] = {"Image", "Env", "Labels", "ExposedPorts", "Tty", "OpenStdin", "AttachStdout",
-					  "AttachStderr", "HostConfig", "Entrypoint", "Cmd", "User", "WorkingDir"};
-	static const char *const host[] = {"Memory", "MemorySwap", "NanoCpus", "PidsLimit", "NetworkMode", "PortBindings",
-					   "PublishAllPorts", "Mounts", "Devices", "Sysctls", "Dns", "CapAdd", "CapDrop",
-					   "SecurityOpt", "Privileged", "ReadonlyRootfs", "AutoRemove", "PidMode", "IpcMode",
-					   "UTSMode", "UsernsMode", "RestartPolicy"};
+	static const char *const top[] = {
+		"Image",     "Env",          "Labels",       "ExposedPorts", "Tty",
+		"OpenStdin", "AttachStdout", "AttachStderr", "HostConfig",   "Entrypoint",
+		"Cmd",       "User",         "WorkingDir"};
+	static const char *const host[] = {"Memory",          "MemorySwap",  "NanoCpus",
+					   "PidsLimit",       "NetworkMode", "PortBindings",
+					   "PublishAllPorts", "Mounts",      "Devices",
+					   "Sysctls",         "Dns",         "CapAdd",
+					   "CapDrop",         "SecurityOpt", "Privileged",
+					   "ReadonlyRootfs",  "AutoRemove",  "PidMode",
+					   "IpcMode",         "UTSMode",     "UsernsMode",
+					   "RestartPolicy"};
 	json_t *body = created(
-		"{\"action\":\"run\",\"image\":\"" IMAGE "\",\"name\":\"n\",\"entrypoint\":[\"/e\"],\"command\":[\"a\"],"
-		"\"user\":\"1:2\",\"workdir\":\"/w\",\"environment\":[{\"name\":\"A\",\"value\":\"b=c\"}],"
-		"\"mounts\":[{\"type\":\"bind\",\"source\":\"/s\",\"target\":\"/t\"},{\"type\":\"tmpfs\",\"target\":\"/x\"},"
-		"{\"type\":\"volume\",\"source\":\"v\",\"target\":\"/v\"}],\"ports\":[{\"host_port\":1,\"container_port\":2}],"
-		"\"network\":\"mine\",\"dns\":[\"1.1.1.1\"],\"labels\":[\"k=v\"],\"capabilities_add\":[\"NET_RAW\"],"
-		"\"devices\":[\"/dev/null:/dev/n:r\"],\"sysctls\":[\"net.x=1\"],\"privileged\":true,\"pid_mode\":\"host\","
-		"\"ipc_mode\":\"host\",\"uts_mode\":\"host\",\"userns_mode\":\"host\",\"restart_policy\":\"on-failure\"}");
+		"{\"action\":\"run\",\"image\":\"" IMAGE
+		"\",\"name\":\"n\",\"entrypoint\":[\"/e\"],\"command\":[\"a\"],"
+		"\"user\":\"1:2\",\"workdir\":\"/"
+		"w\",\"environment\":[{\"name\":\"A\",\"value\":\"b=c\"}],"
+		"\"mounts\":[{\"type\":\"bind\",\"source\":\"/s\",\"target\":\"/"
+		"t\"},{\"type\":\"tmpfs\",\"target\":\"/x\"},"
+		"{\"type\":\"volume\",\"source\":\"v\",\"target\":\"/"
+		"v\"}],\"ports\":[{\"host_port\":1,\"container_port\":2}],"
+		"\"network\":\"mine\",\"dns\":[\"1.1.1.1\"],\"labels\":[\"k=v\"],\"capabilities_"
+		"add\":[\"NET_RAW\"],"
+		"\"devices\":[\"/dev/null:/dev/"
+		"n:r\"],\"sysctls\":[\"net.x=1\"],\"privileged\":true,\"pid_mode\":\"host\","
+		"\"ipc_mode\":\"host\",\"uts_mode\":\"host\",\"userns_mode\":\"host\",\"restart_"
+		"policy\":\"on-failure\"}");
 	const json_t *config = json_object_get(body, "HostConfig");
 
 	only(body, top, sizeof top / sizeof *top);
@@ -215,7 +241,8 @@ START_TEST(test_h33_only_listed_fields_are_ever_sent)
 	ck_assert_str_eq(hb_json_text(body, "Image", ""), IMAGE);
 	ck_assert_str_eq(hb_json_text(config, "NetworkMode", ""), NETWORK);
 	ck_assert_str_eq(hb_json_text(config, "PidMode", ""), "host");
-	ck_assert_str_eq(json_string_value(json_array_get(json_object_get(body, "Env"), 0)), "A=b=c");
+	ck_assert_str_eq(json_string_value(json_array_get(json_object_get(body, "Env"), 0)),
+			 "A=b=c");
 	ck_assert_ptr_null(json_object_get(config, "Binds"));
 	ck_assert_ptr_null(json_object_get(config, "VolumesFrom"));
 	json_decref(body);
@@ -224,11 +251,12 @@ END_TEST
 
 START_TEST(test_h33_mounts_are_what_was_approved)
 {
-	json_t *body = created("{\"action\":\"run\",\"image\":\"" IMAGE "\",\"mounts\":["
-			       "{\"type\":\"bind\",\"source\":\"/s\",\"target\":\"/t\"},"
-			       "{\"type\":\"bind\",\"source\":\"/w\",\"target\":\"/u\",\"read_only\":false},"
-			       "{\"type\":\"volume\",\"source\":\"v\",\"target\":\"/v\"},"
-			       "{\"type\":\"tmpfs\",\"target\":\"/x\"}]}");
+	json_t *body = created(
+		"{\"action\":\"run\",\"image\":\"" IMAGE "\",\"mounts\":["
+		"{\"type\":\"bind\",\"source\":\"/s\",\"target\":\"/t\"},"
+		"{\"type\":\"bind\",\"source\":\"/w\",\"target\":\"/u\",\"read_only\":false},"
+		"{\"type\":\"volume\",\"source\":\"v\",\"target\":\"/v\"},"
+		"{\"type\":\"tmpfs\",\"target\":\"/x\"}]}");
 	const json_t *list = json_object_get(json_object_get(body, "HostConfig"), "Mounts"), *m;
 
 	ck_assert_uint_eq(json_array_size(list), 4);
@@ -237,7 +265,8 @@ START_TEST(test_h33_mounts_are_what_was_approved)
 	ck_assert(hb_json_bool(m, "ReadOnly", false));
 	/* What is mounted below a directory would stay writable. */
 	ck_assert(hb_json_bool(json_object_get(m, "BindOptions"), "NonRecursive", false));
-	ck_assert_str_eq(hb_json_text(json_object_get(m, "BindOptions"), "Propagation", ""), "rprivate");
+	ck_assert_str_eq(hb_json_text(json_object_get(m, "BindOptions"), "Propagation", ""),
+			 "rprivate");
 	ck_assert(!hb_json_bool(json_array_get(list, 1), "ReadOnly", true));
 	ck_assert(hb_json_bool(json_array_get(list, 2), "ReadOnly", false));
 	ck_assert_ptr_null(json_object_get(json_array_get(list, 2), "VolumeOptions"));
@@ -254,8 +283,10 @@ START_TEST(test_defaults_are_the_safe_side)
 	ck_assert_str_eq(hb_json_text(host, "NetworkMode", ""), "none");
 	ck_assert(hb_json_bool(host, "ReadonlyRootfs", false));
 	ck_assert(!hb_json_bool(host, "Privileged", true));
-	ck_assert_str_eq(json_string_value(json_array_get(json_object_get(host, "CapDrop"), 0)), "ALL");
-	ck_assert_str_eq(json_string_value(json_array_get(json_object_get(host, "SecurityOpt"), 0)), "no-new-privileges");
+	ck_assert_str_eq(json_string_value(json_array_get(json_object_get(host, "CapDrop"), 0)),
+			 "ALL");
+	ck_assert_str_eq(json_string_value(json_array_get(json_object_get(host, "SecurityOpt"), 0)),
+			 "no-new-privileges");
 	ck_assert_uint_eq(json_array_size(json_object_get(host, "CapAdd")), 0);
 	ck_assert_str_eq(hb_json_text(host, "IpcMode", ""), "private");
 	ck_assert_int_eq(hb_json_int(host, "Memory", 0), 512LL << 20);
@@ -269,8 +300,10 @@ END_TEST
 
 START_TEST(test_ports_stay_on_their_address)
 {
-	json_t *body = created("{\"action\":\"run\",\"image\":\"" IMAGE "\",\"ports\":[{\"host_port\":8080,\"container_port\":80},"
-			       "{\"host_ip\":\"127.0.0.2\",\"host_port\":81,\"container_port\":80,\"protocol\":\"tcp\"},"
+	json_t *body = created("{\"action\":\"run\",\"image\":\"" IMAGE
+			       "\",\"ports\":[{\"host_port\":8080,\"container_port\":80},"
+			       "{\"host_ip\":\"127.0.0.2\",\"host_port\":81,\"container_port\":80,"
+			       "\"protocol\":\"tcp\"},"
 			       "{\"host_port\":53,\"container_port\":53,\"protocol\":\"udp\"}]}");
 	const json_t *ports = json_object_get(json_object_get(body, "HostConfig"), "PortBindings");
 	const json_t *web = json_object_get(ports, "80/tcp");
@@ -288,8 +321,10 @@ START_TEST(test_local_keeps_its_promises)
 {
 	const char *overrides[] = {"local.memory_mb=64", "local.pids_limit=32"};
 	struct hb_config *config;
-	json_t *r = json_pack("{s:s, s:s, s:s, s:b, s:s}", "command", "id", "workdir", "/workspace/a", "network", "none",
-			      "net_raw", 0, "resolved_image_id", IMAGE), *body;
+	json_t *r = json_pack("{s:s, s:s, s:s, s:b, s:s}", "command", "id", "workdir",
+			      "/workspace/a", "network", "none", "net_raw", 0, "resolved_image_id",
+			      IMAGE),
+	       *body;
 	const json_t *host;
 
 	ck_works(hb_config_defaults(overrides, 2, &config, err));
@@ -311,7 +346,8 @@ START_TEST(test_local_keeps_its_promises)
 	body = hb_create_local(r, config, "/srv/work", &labels);
 	host = json_object_get(body, "HostConfig");
 	ck_assert_str_eq(hb_json_text(host, "NetworkMode", ""), "bridge");
-	ck_assert_str_eq(json_string_value(json_array_get(json_object_get(host, "CapAdd"), 0)), "NET_RAW");
+	ck_assert_str_eq(json_string_value(json_array_get(json_object_get(host, "CapAdd"), 0)),
+			 "NET_RAW");
 	json_decref(body);
 	json_decref(r);
 	hb_config_free(config);
@@ -323,18 +359,21 @@ END_TEST
 START_TEST(test_inspect_tells_no_secrets)
 {
 	static const char text[] =
-		"{\"Id\":\"x\",\"Args\":[\"--password\",\"hunter2\",\"--token=abc\",\"https://u:pw@h/\",\"plain\"],"
+		"{\"Id\":\"x\",\"Args\":[\"--password\",\"hunter2\",\"--token=abc\",\"https://"
+		"u:pw@h/\",\"plain\"],"
 		"\"Config\":{\"Env\":[\"KEY=s3cret\",\"EMPTY\"],\"Cmd\":[\"--api-key=zz\"],"
-		"\"Labels\":{\"auth.token\":\"tt\",\"color\":\"red\",\"url\":\"http://a:b@c\"},\"Hidden\":\"h\"},"
+		"\"Labels\":{\"auth.token\":\"tt\",\"color\":\"red\",\"url\":\"http://"
+		"a:b@c\"},\"Hidden\":\"h\"},"
 		"\"HostConfig\":{\"Privileged\":true,\"Unknown\":1},\"State\":{\"Running\":true},"
 		"\"Mounts\":[{\"Type\":\"bind\",\"Source\":\"/s\",\"Secret\":\"q\"}]}";
-	static const char *const secrets[] = {"hunter2", "abc", "u:pw", "s3cret", "zz", "\"tt\"", "a:b", "Hidden", "Unknown",
-					      "\"q\""};
+	static const char *const secrets[] = {"hunter2", "abc", "u:pw",   "s3cret",  "zz",
+					      "\"tt\"",  "a:b", "Hidden", "Unknown", "\"q\""};
 	json_t *in = json_loads(text, 0, NULL), *out = hb_redact_inspect(in);
 	char *shown = json_dumps(out, JSON_COMPACT);
 
 	for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++)
-		ck_assert_msg(strstr(shown, secrets[i]) == NULL, "%s is told: %s", secrets[i], shown);
+		ck_assert_msg(strstr(shown, secrets[i]) == NULL, "%s is told: %s", secrets[i],
+			      shown);
 	ck_assert_ptr_nonnull(strstr(shown, "KEY=<redacted>"));
 	ck_assert_ptr_nonnull(strstr(shown, "\"plain\""));
 	ck_assert_ptr_nonnull(strstr(shown, "\"red\""));

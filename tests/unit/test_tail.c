@@ -79,7 +79,8 @@ START_TEST(test_what_is_no_text_becomes_text)
 	bool truncated;
 	char *text = text_of("a\0b\xff\xc3(", 6, 2, &truncated);
 
-	ck_assert_str_eq(text, "a\xef\xbf\xbd" "b\xef\xbf\xbd\xef\xbf\xbd(");
+	ck_assert_str_eq(text, "a\xef\xbf\xbd"
+			       "b\xef\xbf\xbd\xef\xbf\xbd(");
 	free(text);
 }
 END_TEST
