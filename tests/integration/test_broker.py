@@ -3,6 +3,7 @@ import base64
 import http.client
 import json
 import os
+import shutil
 import secrets
 import socket
 import subprocess
@@ -576,6 +577,20 @@ class TestRestart(Shared):
         self.assertEqual(self.s.prepare()["code"], "executor_unreachable")
         self.s.start_fake("docker")
         self.assertEqual(self.s.prepare()["status"], "prepared")
+
+
+class TestReplacedBounds(unittest.TestCase):
+    def test_the_refusal_says_that_a_restart_is_needed(self):
+        """An editor renames a new file into place, which the sandbox of a running process does not admit."""
+        s = System()
+        self.addCleanup(s.remove)
+        self.assertEqual(s.prepare()["status"], "prepared")
+        bounds = s.state.file("bounds.conf")
+        shutil.copy(bounds, bounds + ".new")
+        os.rename(bounds + ".new", bounds)
+        refused = s.prepare()
+        self.assertEqual(refused["code"], "file_replaced")
+        self.assertIn("hermesctl up", refused["error"])
 
 
 class TestStart(unittest.TestCase):
