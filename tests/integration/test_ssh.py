@@ -510,6 +510,12 @@ class HostKeys(unittest.TestCase):
         self.box.profile("p", server)
         self.assertEqual(self.box.run("p", "echo ok")["state"], "succeeded")
         self.assertFalse(os.path.exists("/tmp/never"))
+        # Nor under the name that pins are looked up by.
+        server.replace_host_key("ed25519")
+        server.restart()
+        with open("/etc/ssh/ssh_known_hosts", "w", encoding="ascii") as f:
+            f.write("pinned " + server.known_hosts("ed25519").split(" ", 1)[1])
+        self.assertEqual(self.box.run("p", "echo ok")["code"], "host_key_changed")
 
 
 class Failing(SshCase):
