@@ -215,7 +215,8 @@ hb_approver_health(struct hb_approver *a)
 
 	if (hb_approver_policy(a, &err) < 0 || hb_secret_watch(&a->secret, &err) < 0)
 		error = err.message;
-	else if ((trouble = hb_approver_key_trouble(a)) || (trouble = hb_heads_alarm(a, alarm, sizeof(alarm))))
+	else if ((trouble = hb_approver_key_trouble(a)) ||
+		 (trouble = hb_heads_alarm(a, alarm, sizeof(alarm))))
 		error = trouble;
 	else if (a->policy.live.user_count == 0)
 		error = "no user may approve anything: the list of execution users is empty";

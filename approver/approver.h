@@ -8,7 +8,8 @@
  *   botapi.c, botapi_read.c  the Bot API        approver.c  start, timers, policy
  *   control.c    pause, resume, revoke; keys    checkpoint.c  heads of audit chains, receipts
  *   commands.c   what approvers write           words.c     what they are answered
- *   replies.c    answers and notices            records.c   outcomes, control and heads in the database
+ *   replies.c    answers and notices            records.c   outcomes, control and heads in the
+ * database
  */
 #ifndef HB_APPROVER_APPROVER_H
 #define HB_APPROVER_APPROVER_H
@@ -109,18 +110,18 @@ void hb_route_console_receipt(struct hb_request *req, void *ctx);
 void hb_route_console_checkpoint(struct hb_request *req, void *ctx);
 bool hb_console_can(struct hb_approver *a, const char *user_id);
 
-/* control.c: user is on the list of approvers already. Code not_paused, request_closed; what stops things may
- * fail to be published (then it is tried again) and counts here all the same. */
+/* control.c: user is on the list of approvers already. Code not_paused, request_closed; what stops
+ * things may fail to be published (then it is tried again) and counts here all the same. */
 int hb_control_start(struct hb_approver *a, struct hb_error *err);
 void hb_control_tick(struct hb_approver *a);
-int hb_control_pause(struct hb_approver *a, const char *user, const char *channel, const struct hb_update_mark *mark,
-		     struct hb_error *err);
-int hb_control_resume(struct hb_approver *a, const char *user, const char *channel, const struct hb_update_mark *mark,
-		      struct hb_error *err);
+int hb_control_pause(struct hb_approver *a, const char *user, const char *channel,
+		     const struct hb_update_mark *mark, struct hb_error *err);
+int hb_control_resume(struct hb_approver *a, const char *user, const char *channel,
+		      const struct hb_update_mark *mark, struct hb_error *err);
 int hb_control_revoke(struct hb_approver *a, const char *id, const char *user, const char *channel,
 		      const struct hb_update_mark *mark, struct hb_error *err);
-int hb_control_revoke_all(struct hb_approver *a, const char *user, const char *channel, const struct hb_update_mark *mark,
-			  size_t *denied, struct hb_error *err);
+int hb_control_revoke_all(struct hb_approver *a, const char *user, const char *channel,
+			  const struct hb_update_mark *mark, size_t *denied, struct hb_error *err);
 /* The signing key, read again when its file changed. */
 int hb_approver_key(struct hb_approver *a, struct hb_error *err);
 const char *hb_approver_key_trouble(struct hb_approver *a); /* or NULL */
@@ -143,7 +144,8 @@ void hb_words_help(struct hb_buf *out);
 void hb_words_pending(struct hb_approver *a, struct hb_buf *out);
 void hb_words_status(struct hb_approver *a, struct hb_buf *out);
 void hb_words_history(struct hb_approver *a, struct hb_buf *out);
-int hb_words_receipt(struct hb_approver *a, const char *id, struct hb_buf *out, struct hb_error *err);
+int hb_words_receipt(struct hb_approver *a, const char *id, struct hb_buf *out,
+		     struct hb_error *err);
 
 /* token.c: a new bot token, or none */
 void hb_route_bot_token(struct hb_request *req, void *ctx);

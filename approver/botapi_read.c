@@ -137,8 +137,10 @@ hb_update_tap(const json_t *update, struct hb_tap *out)
 bool
 hb_update_said(const json_t *update, struct hb_said *out)
 {
-	json_t *message = json_object_get(update, "message"), *chat = json_object_get(message, "chat");
-	static const char *const marks[] = {"forward_origin", "forward_from", "forward_date", "via_bot", "sender_chat"};
+	json_t *message = json_object_get(update, "message"),
+	       *chat = json_object_get(message, "chat");
+	static const char *const marks[] = {"forward_origin", "forward_from", "forward_date",
+					    "via_bot", "sender_chat"};
 	const char *text = hb_json_text(message, "text", "");
 
 	memset(out, 0, sizeof(*out));

@@ -1,8 +1,8 @@
 /*
- * What approvers write to the bot. A command counts from somebody on the present list, in the private chat with
- * that very person, written and not forwarded; everybody else gets no answer at all, and a record. Commands
- * can stop things; nothing can be approved by writing. Ending a pause takes a second tap, on a button that
- * only the one who asked for it can use, for a minute.
+ * What approvers write to the bot. A command counts from somebody on the present list, in the
+ * private chat with that very person, written and not forwarded; everybody else gets no answer at
+ * all, and a record. Commands can stop things; nothing can be approved by writing. Ending a pause
+ * takes a second tap, on a button that only the one who asked for it can use, for a minute.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,8 @@ receipt(struct command *c)
 	struct hb_error err;
 
 	if (!is_id(c->argument))
-		hb_buf_adds(&c->text, "Which one? /receipt and the 32 digits of an operation; see /history.");
+		hb_buf_adds(&c->text,
+			    "Which one? /receipt and the 32 digits of an operation; see /history.");
 	else if (hb_words_receipt(c->t->a, c->argument, &c->text, &err) < 0)
 		hb_buf_adds(&c->text, "There is no operation with this id here.");
 }
@@ -73,18 +74,24 @@ pause_all(struct command *c)
 	char note[128];
 
 	if (hb_control_pause(a, c->user, "telegram", c->mark, &err) < 0) {
-		hb_buf_printf(&c->text, "%s\n%.300s",
-			      a->control.paused ? "PAUSED." : "NOT paused: it could not be stored. Stop the executors by hand.",
-			      err.message);
+		hb_buf_printf(
+			&c->text, "%s\n%.300s",
+			a->control.paused
+				? "PAUSED."
+				: "NOT paused: it could not be stored. Stop the executors by hand.",
+			err.message);
 		c->stored = a->control.paused;
 		return;
 	}
 	c->stored = true;
 	head = hb_audit_head(a->process->audit);
-	hb_buf_adds(&c->text, "PAUSED. Every executor refuses everything until it is resumed; what runs already goes on. "
+	hb_buf_adds(&c->text, "PAUSED. Every executor refuses everything until it is resumed; what "
+			      "runs already goes on. "
 			      "To end it: /resume\n");
 	hb_witness(&head, &c->text);
-	snprintf(note, sizeof(note), "PAUSED by user %s. Every executor refuses everything until it is resumed.", c->user);
+	snprintf(note, sizeof(note),
+		 "PAUSED by user %s. Every executor refuses everything until it is resumed.",
+		 c->user);
 	hb_telegram_notice(c->t, c->user, note);
 }
 
@@ -95,7 +102,8 @@ resume(struct command *c)
 
 	if (!c->t->a->control.paused) {
 		hb_buf_adds(&c->text, c->t->a->policy_ok && c->t->a->policy.live.paused
-					      ? "It is paused by the live policy, which is changed on the host: hermesctl "
+					      ? "It is paused by the live policy, which is changed "
+						"on the host: hermesctl "
 						"policy set --resume"
 					      : "Nothing is paused.");
 		return;
@@ -106,7 +114,8 @@ resume(struct command *c)
 	r->until_ms = hb_monotonic_ms() + RESUME_MS;
 	c->token = r->token;
 	hb_buf_printf(&c->text,
-		      "Paused by user %s. Resume all operations? The button works for one minute, and only for you.",
+		      "Paused by user %s. Resume all operations? The button works for one minute, "
+		      "and only for you.",
 		      c->t->a->control.by);
 }
 
@@ -120,14 +129,20 @@ revoke(struct command *c)
 
 	if (strcmp(c->argument, "all") == 0) {
 		rc = hb_control_revoke_all(a, c->user, "telegram", c->mark, &denied, &err);
-		hb_buf_printf(&c->text, "Revoked: every approval that has not been used. Denied: %zu waiting.", denied);
+		hb_buf_printf(
+			&c->text,
+			"Revoked: every approval that has not been used. Denied: %zu waiting.",
+			denied);
 	} else if (!is_id(c->argument)) {
-		hb_buf_adds(&c->text, "Which one? /revoke and the 32 digits of an operation, or /revoke all.");
+		hb_buf_adds(
+			&c->text,
+			"Which one? /revoke and the 32 digits of an operation, or /revoke all.");
 		return;
 	} else {
 		rc = hb_control_revoke(a, c->argument, c->user, "telegram", c->mark, &err);
 		if (rc == 0)
-			hb_buf_adds(&c->text, "Revoked. If it has begun already it goes on, and its message will say so.");
+			hb_buf_adds(&c->text, "Revoked. If it has begun already it goes on, and "
+					      "its message will say so.");
 		else if (strcmp(err.code, "unknown_operation") == 0)
 			hb_buf_adds(&c->text, "There is no operation with this id here.");
 	}
@@ -172,9 +187,11 @@ run(struct command *c, const char *text)
 	memcpy(copy, text, strlen(text) + 1);
 	if (split(copy, &name, &argument))
 		for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-			if (strcmp(commands[i].name, name) == 0 && (commands[i].argument || !argument)) {
+			if (strcmp(commands[i].name, name) == 0 &&
+			    (commands[i].argument || !argument)) {
 				c->argument = argument ? argument : "";
-				hb_log(HB_LOG_INFO, "command", "user", c->user, "command", commands[i].name, NULL);
+				hb_log(HB_LOG_INFO, "command", "user", c->user, "command",
+				       commands[i].name, NULL);
 				commands[i].run(c);
 				return;
 			}
@@ -182,16 +199,20 @@ run(struct command *c, const char *text)
 }
 
 int
-hb_command_take(struct hb_telegram *t, const struct hb_said *said, const struct hb_update_mark *mark)
+hb_command_take(struct hb_telegram *t, const struct hb_said *said,
+		const struct hb_update_mark *mark)
 {
 	struct hb_approver *a = t->a;
 	struct command c = {.t = t, .mark = mark, .text = HB_BUF_INIT};
 	char user[24];
 
 	snprintf(user, sizeof(user), "%lld", (long long)said->from_id);
-	if (said->from_id <= 0 || !said->private_chat || said->chat_id != said->from_id || said->foreign ||
-	    hb_approver_policy(a, NULL) < 0 || !hb_policy_user(&a->policy.live, user)) {
-		hb_foreign_refused(t, said->from_id, said->foreign ? "not_written_by_the_user" : "not_an_approver", "");
+	if (said->from_id <= 0 || !said->private_chat || said->chat_id != said->from_id ||
+	    said->foreign || hb_approver_policy(a, NULL) < 0 ||
+	    !hb_policy_user(&a->policy.live, user)) {
+		hb_foreign_refused(t, said->from_id,
+				   said->foreign ? "not_written_by_the_user" : "not_an_approver",
+				   "");
 		return 0;
 	}
 	c.user = user;
@@ -202,7 +223,8 @@ hb_command_take(struct hb_telegram *t, const struct hb_said *said, const struct 
 
 /* The second tap. As take_tap() in taps.c: 1 done with the offset, 0 not. */
 int
-hb_resume_tap(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_update_mark *mark, const char **answer)
+hb_resume_tap(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_update_mark *mark,
+	      const char **answer)
 {
 	struct hb_resume r = t->resume;
 	struct hb_approver *a = t->a;
@@ -210,14 +232,15 @@ hb_resume_tap(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_u
 	char user[24], note[128];
 
 	snprintf(user, sizeof(user), "%lld", (long long)tap->from_id);
-	if (tap->from_id <= 0 || !tap->private_chat || tap->chat_id != tap->from_id || hb_approver_policy(a, NULL) < 0 ||
-	    !hb_policy_user(&a->policy.live, user)) {
+	if (tap->from_id <= 0 || !tap->private_chat || tap->chat_id != tap->from_id ||
+	    hb_approver_policy(a, NULL) < 0 || !hb_policy_user(&a->policy.live, user)) {
 		hb_foreign_refused(t, tap->from_id, "not_an_approver", "");
 		*answer = "This button is not yours. It stays paused.";
 		return 0;
 	}
-	if (!*r.token || strcmp(r.token, tap->data + 2) != 0 || strcmp(r.user, user) != 0 || r.message_id <= 0 ||
-	    r.message_id != tap->message_id || hb_monotonic_ms() > r.until_ms) {
+	if (!*r.token || strcmp(r.token, tap->data + 2) != 0 || strcmp(r.user, user) != 0 ||
+	    r.message_id <= 0 || r.message_id != tap->message_id ||
+	    hb_monotonic_ms() > r.until_ms) {
 		hb_foreign_refused(t, tap->from_id, "resume_expired", "");
 		*answer = "Expired. It stays paused; send /resume again.";
 		return 0;

@@ -204,19 +204,22 @@ static const struct hb_field control_fields[] = {
 };
 
 static int
-control(struct hb_approver *a, const char *user, const struct control_in *in, size_t *denied, struct hb_error *err)
+control(struct hb_approver *a, const char *user, const struct control_in *in, size_t *denied,
+	struct hb_error *err)
 {
 	if (strcmp(in->action, "revoke") == 0 && in->operation_id)
 		return hb_control_revoke(a, in->operation_id, user, "console", NULL, err);
 	if (in->operation_id)
-		return hb_fail(err, "unknown_field", "operation_id goes with action \"revoke\" only");
+		return hb_fail(err, "unknown_field",
+			       "operation_id goes with action \"revoke\" only");
 	if (strcmp(in->action, "pause") == 0)
 		return hb_control_pause(a, user, "console", NULL, err);
 	if (strcmp(in->action, "resume") == 0)
 		return hb_control_resume(a, user, "console", NULL, err);
 	if (strcmp(in->action, "revoke_all") == 0)
 		return hb_control_revoke_all(a, user, "console", NULL, denied, err);
-	return hb_fail(err, "out_of_range", "action is pause, resume, revoke (with operation_id) or revoke_all");
+	return hb_fail(err, "out_of_range",
+		       "action is pause, resume, revoke (with operation_id) or revoke_all");
 }
 
 /* What approvers can say in the chat, said in a terminal. */
@@ -231,31 +234,38 @@ hb_route_console_control(struct hb_request *req, void *ctx)
 	char note[128];
 
 	if (!user) {
-		hb_access_refused("not_a_console_approver", hb_request_uid(req), hb_request_path(req), a);
-		hb_fail(&err, "not_a_console_approver", "uid %u is not listed in [approver] console_approvers",
+		hb_access_refused("not_a_console_approver", hb_request_uid(req),
+				  hb_request_path(req), a);
+		hb_fail(&err, "not_a_console_approver",
+			"uid %u is not listed in [approver] console_approvers",
 			(unsigned)hb_request_uid(req));
 		hb_refuse(req, &err);
 		return;
 	}
 	if (hb_approver_policy(a, &err) == 0 && !hb_policy_user(&a->policy.live, user))
-		hb_fail(&err, "user_not_allowed", "user %s is not one of the execution approvers", user);
-	else if (a->policy_ok && hb_fields_decode(hb_request_json(req), control_fields, 2, &in, &err) == 0 &&
+		hb_fail(&err, "user_not_allowed", "user %s is not one of the execution approvers",
+			user);
+	else if (a->policy_ok &&
+		 hb_fields_decode(hb_request_json(req), control_fields, 2, &in, &err) == 0 &&
 		 control(a, user, &in, &denied, &err) == 0) {
 		struct hb_audit_head head = hb_audit_head(a->process->audit);
 
 		if (strncmp(in.action, "revoke", 6) != 0) {
-			snprintf(note, sizeof(note), "%s by user %s at the console.", a->control.paused ? "PAUSED" : "RESUMED",
-				 user);
+			snprintf(note, sizeof(note), "%s by user %s at the console.",
+				 a->control.paused ? "PAUSED" : "RESUMED", user);
 			hb_telegram_notice(a->telegram, "", note);
 		}
 		hb_reply_json(req, 200,
-			      json_pack("{s:s, s:b, s:I, s:I, s:{s:I, s:s}}", "status", "ok", "paused", a->control.paused,
-					"sequence", (json_int_t)a->control.sequence, "denied", (json_int_t)denied, "audit",
-					"seq", (json_int_t)head.seq, "hash", head.hash));
+			      json_pack("{s:s, s:b, s:I, s:I, s:{s:I, s:s}}", "status", "ok",
+					"paused", a->control.paused, "sequence",
+					(json_int_t)a->control.sequence, "denied",
+					(json_int_t)denied, "audit", "seq", (json_int_t)head.seq,
+					"hash", head.hash));
 		hb_grants_tick(a);
 		return;
 	}
-	hb_log(HB_LOG_WARN, "control_refused", "code", err.code, "user", user, "error", err.message, NULL);
+	hb_log(HB_LOG_WARN, "control_refused", "code", err.code, "user", user, "error", err.message,
+	       NULL);
 	hb_refuse(req, &err);
 }
 
@@ -283,7 +293,8 @@ static const struct hb_field heads_fields[] = {
 	{"accept", HB_FIELD_BOOL, 0, offsetof(struct heads_in, accept), 0, 0},
 };
 
-/* Root shows the heads of all chains, those included that the broker can't ask for, and gets a checkpoint. */
+/* Root shows the heads of all chains, those included that the broker can't ask for, and gets a
+ * checkpoint. */
 void
 hb_route_console_checkpoint(struct hb_request *req, void *ctx)
 {

@@ -1,10 +1,10 @@
 /*
  * Pause, resume and revoke, whoever of the approvers says so and by whatever channel.
  *
- * The database first (with the Telegram update it came from), then the signed record that every executor
- * reads. What stops things is never held up: a pause counts here even when it can't be recorded in the audit
- * chain or published, and publishing is tried again every second. What lets things go on needs its audit
- * record first.
+ * The database first (with the Telegram update it came from), then the signed record that every
+ * executor reads. What stops things is never held up: a pause counts here even when it can't be
+ * recorded in the audit chain or published, and publishing is tried again every second. What lets
+ * things go on needs its audit record first.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -45,7 +45,8 @@ hb_control_start(struct hb_approver *a, struct hb_error *err)
 		return -1;
 	/* It may have been lost, or be signed by a key before. */
 	if (publish(a, &why) < 0)
-		hb_log(HB_LOG_ERROR, "control_not_published", "code", why.code, "error", why.message, NULL);
+		hb_log(HB_LOG_ERROR, "control_not_published", "code", why.code, "error",
+		       why.message, NULL);
 	return 0;
 }
 
@@ -55,18 +56,20 @@ hb_control_tick(struct hb_approver *a)
 	struct stat st;
 	struct hb_error err;
 
-	if (a->control.sequence > 0 && fstatat(AT_FDCWD, HB_PATH_CONTROL, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	if (a->control.sequence > 0 &&
+	    fstatat(AT_FDCWD, HB_PATH_CONTROL, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		a->control_due = true;
 	if (a->control_due && publish(a, &err) < 0)
-		hb_log(HB_LOG_ERROR, "control_not_published", "code", err.code, "error", err.message, NULL);
+		hb_log(HB_LOG_ERROR, "control_not_published", "code", err.code, "error",
+		       err.message, NULL);
 }
 
 static int
-record(struct hb_approver *a, const char *action, const char *user, const char *channel, const char *id,
-       struct hb_error *err)
+record(struct hb_approver *a, const char *action, const char *user, const char *channel,
+       const char *id, struct hb_error *err)
 {
-	json_t *detail = json_pack("{s:s, s:s, s:s, s:I}", "user_id", user, "channel", channel, "operation_id", id,
-				   "sequence", (json_int_t)a->control.sequence);
+	json_t *detail = json_pack("{s:s, s:s, s:s, s:I}", "user_id", user, "channel", channel,
+				   "operation_id", id, "sequence", (json_int_t)a->control.sequence);
 	int rc = hb_audit_append(a->process->audit, action, "ok", detail, err);
 
 	json_decref(detail);
@@ -104,12 +107,14 @@ change(struct hb_approver *a, struct hb_control *next, const char *user, const c
 		return -1;
 	a->control = *next;
 	if (publish(a, err) < 0)
-		return hb_fail_prefix(err, "it counts here, but could not be published yet and is tried again");
+		return hb_fail_prefix(
+			err, "it counts here, but could not be published yet and is tried again");
 	return 0;
 }
 
 static void
-recorded(struct hb_approver *a, const char *action, const char *user, const char *channel, const char *id)
+recorded(struct hb_approver *a, const char *action, const char *user, const char *channel,
+	 const char *id)
 {
 	struct hb_error err;
 
@@ -119,8 +124,8 @@ recorded(struct hb_approver *a, const char *action, const char *user, const char
 }
 
 int
-hb_control_pause(struct hb_approver *a, const char *user, const char *channel, const struct hb_update_mark *mark,
-		 struct hb_error *err)
+hb_control_pause(struct hb_approver *a, const char *user, const char *channel,
+		 const struct hb_update_mark *mark, struct hb_error *err)
 {
 	struct hb_control next = a->control;
 	int rc;
@@ -132,8 +137,8 @@ hb_control_pause(struct hb_approver *a, const char *user, const char *channel, c
 }
 
 int
-hb_control_resume(struct hb_approver *a, const char *user, const char *channel, const struct hb_update_mark *mark,
-		  struct hb_error *err)
+hb_control_resume(struct hb_approver *a, const char *user, const char *channel,
+		  const struct hb_update_mark *mark, struct hb_error *err)
 {
 	struct hb_control next = a->control;
 
@@ -154,7 +159,8 @@ hb_control_revoke(struct hb_approver *a, const char *id, const char *user, const
 	struct hb_ask ask;
 	int rc;
 
-	if (hb_ask_find(a->decisions, id, &ask, err) < 0 || hb_record_get(a->decisions, id, &r, err) < 0)
+	if (hb_ask_find(a->decisions, id, &ask, err) < 0 ||
+	    hb_record_get(a->decisions, id, &r, err) < 0)
 		return -1;
 	if (ask.state == HB_ASK_PENDING)
 		return hb_decide(a->decisions, id, user, false, channel, hb_now(), mark, &ask, err);
@@ -174,8 +180,8 @@ hb_control_revoke(struct hb_approver *a, const char *id, const char *user, const
 }
 
 int
-hb_control_revoke_all(struct hb_approver *a, const char *user, const char *channel, const struct hb_update_mark *mark,
-		      size_t *denied, struct hb_error *err)
+hb_control_revoke_all(struct hb_approver *a, const char *user, const char *channel,
+		      const struct hb_update_mark *mark, size_t *denied, struct hb_error *err)
 {
 	struct hb_control next = a->control;
 	char(*ids)[HB_OP_ID];
@@ -189,10 +195,12 @@ hb_control_revoke_all(struct hb_approver *a, const char *user, const char *chann
 	rc = change(a, &next, user, channel, mark, err);
 	recorded(a, "revoke", user, channel, "all");
 	*denied = 0;
-	if (hb_ask_ids(a->decisions, HB_A_PENDING, hb_now(), HB_PENDING_MAX, &ids, &count, NULL) < 0)
+	if (hb_ask_ids(a->decisions, HB_A_PENDING, hb_now(), HB_PENDING_MAX, &ids, &count, NULL) <
+	    0)
 		return rc;
 	for (size_t i = 0; i < count; i++)
-		*denied += hb_decide(a->decisions, ids[i], user, false, channel, hb_now(), NULL, &ask, NULL) == 0;
+		*denied += hb_decide(a->decisions, ids[i], user, false, channel, hb_now(), NULL,
+				     &ask, NULL) == 0;
 	free(ids);
 	return rc;
 }
@@ -225,10 +233,12 @@ hb_approver_key(struct hb_approver *a, struct hb_error *err)
 	if (hb_signing_key_load(AT_FDCWD, HB_PATH_SIGNING_KEY, geteuid(), &fresh, err) < 0) {
 		/* The one in memory goes on; health says what is wrong with the file. */
 		a->key_error = *err;
-		hb_log(HB_LOG_ERROR, "signing_key_unusable", "code", err->code, "error", err->message, NULL);
+		hb_log(HB_LOG_ERROR, "signing_key_unusable", "code", err->code, "error",
+		       err->message, NULL);
 		return -1;
 	}
-	if (a->key && strcmp(hb_signing_key_public(a->key)->id, hb_signing_key_public(fresh)->id) != 0) {
+	if (a->key &&
+	    strcmp(hb_signing_key_public(a->key)->id, hb_signing_key_public(fresh)->id) != 0) {
 		detail = json_pack("{s:s, s:s}", "from", hb_signing_key_public(a->key)->id, "to",
 				   hb_signing_key_public(fresh)->id);
 		hb_audit_append(a->process->audit, "key", "ok", detail, NULL);
@@ -254,6 +264,7 @@ hb_approver_key_trouble(struct hb_approver *a)
 	if (hb_public_key_load(AT_FDCWD, HB_PATH_PUBLIC_KEY, &published, &err) < 0)
 		return "public/approver.pub can't be read, so nobody can check what is signed here";
 	if (strcmp(published.id, hb_signing_key_public(a->key)->id) != 0)
-		return "public/approver.pub is not the key that is signed with here: rotate again with hermesctl keys rotate";
+		return "public/approver.pub is not the key that is signed with here: rotate again "
+		       "with hermesctl keys rotate";
 	return NULL;
 }

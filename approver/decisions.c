@@ -250,7 +250,8 @@ hb_ask_ids(struct hb_decisions *d, enum hb_ask_query query, int64_t arg, size_t 
 				     "NULL AND ?1=?1 LIMIT ?2",
 		[HB_A_PENDING] =
 			"SELECT id FROM asks WHERE state = 0 AND expires_at > ? ORDER BY n LIMIT ?",
-		[HB_A_CLOSED] = "SELECT id FROM asks WHERE state <> 0 AND ?1=?1 ORDER BY n DESC LIMIT ?2",
+		[HB_A_CLOSED] =
+			"SELECT id FROM asks WHERE state <> 0 AND ?1=?1 ORDER BY n DESC LIMIT ?2",
 	};
 	sqlite3_stmt *st = hb_db_prepare(d->db, err, sql[query], "ii", arg, (int64_t)limit);
 	struct hb_buf found = HB_BUF_INIT;
@@ -414,7 +415,8 @@ hb_ask_signed(struct hb_decisions *d, const char *id, const char *envelope, cons
 	if (hb_decisions_durable(d, true, err) < 0)
 		return -1;
 	return hb_db_run(d->db, err,
-			 "UPDATE asks SET envelope = ?, grant_id = ?, decided_seq = ?, decided_head = ?"
+			 "UPDATE asks SET envelope = ?, grant_id = ?, decided_seq = ?, "
+			 "decided_head = ?"
 			 " WHERE id = ? AND envelope IS NULL",
 			 "ttitt", envelope, grant_id, at->seq, at->hash, id) < 0
 		       ? -1

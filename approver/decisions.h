@@ -59,7 +59,14 @@ struct hb_message {
 	bool edit_due;
 };
 
-enum hb_ask_query { HB_A_DUE, HB_A_OLD_POLICY, HB_A_UNSIGNED, HB_A_UNDELIVERED, HB_A_PENDING, HB_A_CLOSED };
+enum hb_ask_query {
+	HB_A_DUE,
+	HB_A_OLD_POLICY,
+	HB_A_UNSIGNED,
+	HB_A_UNDELIVERED,
+	HB_A_PENDING,
+	HB_A_CLOSED
+};
 
 struct hb_decisions;
 
@@ -106,8 +113,8 @@ size_t hb_decided_by(struct hb_decisions *d, const char *id, bool approve, char 
 		     size_t max);
 
 /* at: the audit record of the decision. */
-int hb_ask_signed(struct hb_decisions *d, const char *id, const char *envelope, const char *grant_id,
-		  const struct hb_audit_head *at, struct hb_error *err);
+int hb_ask_signed(struct hb_decisions *d, const char *id, const char *envelope,
+		  const char *grant_id, const struct hb_audit_head *at, struct hb_error *err);
 int hb_ask_delivery(struct hb_decisions *d, const char *id, enum hb_delivery delivery,
 		    struct hb_error *err);
 

@@ -72,7 +72,8 @@ hb_status_line(struct hb_approver *a, const struct hb_ask *ask, const struct hb_
 		break;
 	}
 	hb_buf_printf(out, " at %s%s%s.", when, *ask->channel ? " by " : "", ask->channel);
-	/* Kept on the phone: where in the chain the decision stands, and later the outcome (docs/TELEGRAM.md). */
+	/* Kept on the phone: where in the chain the decision stands, and later the outcome
+	 * (docs/TELEGRAM.md). */
 	if (r.decided.seq) {
 		hb_buf_addc(out, '\n');
 		hb_witness(&r.decided, out);
@@ -111,12 +112,12 @@ edit_params(struct hb_telegram *t, const struct hb_message *m)
 	}
 	hb_buf_adds(&full, "\n\n");
 	hb_status_line(t->a, &ask, m, &full);
-	/* Too long with many names or chains: what was asked stands in the audit log and in the receipt, what became
-	 * of it can't be left out. Never while there are buttons under it. */
+	/* Too long with many names or chains: what was asked stands in the audit log and in the
+	 * receipt, what became of it can't be left out. Never while there are buttons under it. */
 	if (hb_utf16_length(full.data) > MESSAGE_MAX && ask.state != HB_ASK_PENDING) {
 		hb_buf_clear(&full);
-		hb_buf_printf(&full, "Approval request\n\n%s %s\nOperation %s\nDigest %s\n\n", ask.feature, ask.action,
-			      ask.id, ask.digest);
+		hb_buf_printf(&full, "Approval request\n\n%s %s\nOperation %s\nDigest %s\n\n",
+			      ask.feature, ask.action, ask.id, ask.digest);
 		hb_status_line(t->a, &ask, m, &full);
 	}
 	params = json_pack("{s:s, s:I, s:s, s:{s:b}}", "chat_id", m->user_id, "message_id",

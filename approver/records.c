@@ -9,10 +9,11 @@
 int
 hb_record_get(struct hb_decisions *d, const char *id, struct hb_ask_record *r, struct hb_error *err)
 {
-	sqlite3_stmt *st = hb_db_prepare(d->db, err,
-					 "SELECT grant_id, decided_seq, decided_head, outcome, returncode, duration,"
-					 " output_sha256, outcome_seq, outcome_head, witness FROM asks WHERE id = ?",
-					 "t", id);
+	sqlite3_stmt *st = hb_db_prepare(
+		d->db, err,
+		"SELECT grant_id, decided_seq, decided_head, outcome, returncode, duration,"
+		" output_sha256, outcome_seq, outcome_head, witness FROM asks WHERE id = ?",
+		"t", id);
 	int rc;
 
 	memset(r, 0, sizeof(*r));
@@ -39,28 +40,34 @@ hb_record_get(struct hb_decisions *d, const char *id, struct hb_ask_record *r, s
 }
 
 int
-hb_record_outcome(struct hb_decisions *d, const char *id, const struct hb_ask_record *r, const char *note,
-		  struct hb_error *err)
+hb_record_outcome(struct hb_decisions *d, const char *id, const struct hb_ask_record *r,
+		  const char *note, struct hb_error *err)
 {
 	int changed;
 
 	if (hb_decisions_durable(d, false, err) < 0 || hb_db_begin(d->db, err) < 0)
 		return -1;
-	changed = hb_db_run(d->db, err,
-			    "UPDATE asks SET note = ?, outcome = ?, returncode = ?, duration = ?, output_sha256 = ?,"
-			    " outcome_seq = ?, outcome_head = ?, witness = ? WHERE id = ? AND outcome = ''",
-			    "ttiititt"
-			    "t",
-			    note, r->outcome, r->returncode, r->duration, r->output_sha256, r->told.seq, r->told.hash,
-			    r->witness, id);
+	changed = hb_db_run(
+		d->db, err,
+		"UPDATE asks SET note = ?, outcome = ?, returncode = ?, duration = ?, "
+		"output_sha256 = ?,"
+		" outcome_seq = ?, outcome_head = ?, witness = ? WHERE id = ? AND outcome = ''",
+		"ttiititt"
+		"t",
+		note, r->outcome, r->returncode, r->duration, r->output_sha256, r->told.seq,
+		r->told.hash, r->witness, id);
 	if (changed < 0 ||
-	    hb_db_run(d->db, err, "UPDATE messages SET edit_due = 1 WHERE id = ? AND message_id <> 0", "t", id) < 0) {
+	    hb_db_run(d->db, err,
+		      "UPDATE messages SET edit_due = 1 WHERE id = ? AND message_id <> 0", "t",
+		      id) < 0) {
 		hb_db_rollback(d->db);
 		return -1;
 	}
 	if (hb_db_commit(d->db, err) < 0)
 		return -1;
-	return changed > 0 ? 0 : hb_fail(err, "outcome_known", "an outcome of operation %s is stored already", id);
+	return changed > 0 ? 0
+			   : hb_fail(err, "outcome_known",
+				     "an outcome of operation %s is stored already", id);
 }
 
 int64_t
@@ -68,7 +75,9 @@ hb_pending_of(struct hb_decisions *d, const char *user_id, struct hb_error *err)
 {
 	int64_t n = 0;
 
-	return hb_db_int(d->db, &n, err, "SELECT count(*) FROM asks WHERE state = 0 AND user_id = ?", "t", user_id) < 0
+	return hb_db_int(d->db, &n, err,
+			 "SELECT count(*) FROM asks WHERE state = 0 AND user_id = ?", "t",
+			 user_id) < 0
 		       ? -1
 		       : n;
 }
@@ -79,7 +88,8 @@ hb_denied_at(struct hb_decisions *d, const char *digest, const char *user_id, st
 	int64_t at = 0;
 
 	return hb_db_int(d->db, &at, err,
-			 "SELECT coalesce(max(decided_at), 0) FROM asks WHERE state = 2 AND digest = ? AND user_id = ?",
+			 "SELECT coalesce(max(decided_at), 0) FROM asks WHERE state = 2 AND digest "
+			 "= ? AND user_id = ?",
 			 "tt", digest, user_id) < 0
 		       ? -1
 		       : at;
@@ -90,10 +100,11 @@ hb_denied_at(struct hb_decisions *d, const char *digest, const char *user_id, st
 int
 hb_control_get(struct hb_decisions *d, struct hb_control *c, struct hb_error *err)
 {
-	sqlite3_stmt *st = hb_db_prepare(d->db, err,
-					 "SELECT sequence, paused, revoked_before, revoked, by_user, channel, at FROM "
-					 "control",
-					 "");
+	sqlite3_stmt *st = hb_db_prepare(
+		d->db, err,
+		"SELECT sequence, paused, revoked_before, revoked, by_user, channel, at FROM "
+		"control",
+		"");
 	int rc;
 
 	memset(c, 0, sizeof(*c));
@@ -123,8 +134,8 @@ hb_control_get(struct hb_decisions *d, struct hb_control *c, struct hb_error *er
 }
 
 int
-hb_control_put(struct hb_decisions *d, const struct hb_control *c, int64_t now, const struct hb_update_mark *mark,
-	       struct hb_error *err)
+hb_control_put(struct hb_decisions *d, const struct hb_control *c, int64_t now,
+	       const struct hb_update_mark *mark, struct hb_error *err)
 {
 	json_t *revoked = json_array();
 	char *text;
@@ -136,8 +147,9 @@ hb_control_put(struct hb_decisions *d, const struct hb_control *c, int64_t now, 
 	json_decref(revoked);
 	if (hb_decisions_durable(d, true, err) < 0 || hb_db_begin(d->db, err) < 0)
 		goto out;
-	if (hb_db_run(d->db, err, "INSERT OR REPLACE INTO control VALUES (1,?,?,?,?,?,?,?)", "iiittti", c->sequence,
-		      (int64_t)c->paused, c->revoked_before, text, c->by, c->channel, c->at) < 0 ||
+	if (hb_db_run(d->db, err, "INSERT OR REPLACE INTO control VALUES (1,?,?,?,?,?,?,?)",
+		      "iiittti", c->sequence, (int64_t)c->paused, c->revoked_before, text, c->by,
+		      c->channel, c->at) < 0 ||
 	    (mark && hb_offset_write(d, mark, now, err) < 0))
 		hb_db_rollback(d->db);
 	else
@@ -152,8 +164,9 @@ out:
 int
 hb_head_get(struct hb_decisions *d, const char *process, struct hb_head *h, struct hb_error *err)
 {
-	sqlite3_stmt *st = hb_db_prepare(d->db, err, "SELECT seq, hash, at, alarm FROM heads WHERE process = ?", "t",
-					 process);
+	sqlite3_stmt *st = hb_db_prepare(d->db, err,
+					 "SELECT seq, hash, at, alarm FROM heads WHERE process = ?",
+					 "t", process);
 	int rc;
 
 	memset(h, 0, sizeof(*h));
@@ -176,8 +189,8 @@ hb_head_put(struct hb_decisions *d, const struct hb_head *h, struct hb_error *er
 {
 	if (hb_decisions_durable(d, false, err) < 0)
 		return -1;
-	return hb_db_run(d->db, err, "INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)", "titit", h->process, h->head.seq,
-			 h->head.hash, h->at, h->alarm) < 0
+	return hb_db_run(d->db, err, "INSERT OR REPLACE INTO heads VALUES (?,?,?,?,?)", "titit",
+			 h->process, h->head.seq, h->head.hash, h->at, h->alarm) < 0
 		       ? -1
 		       : 0;
 }
@@ -186,7 +199,9 @@ int
 hb_meta_get(struct hb_decisions *d, const char *key, int64_t *value, struct hb_error *err)
 {
 	*value = 0;
-	return hb_db_int(d->db, value, err, "SELECT value FROM meta WHERE key = ?", "t", key) < 0 ? -1 : 0;
+	return hb_db_int(d->db, value, err, "SELECT value FROM meta WHERE key = ?", "t", key) < 0
+		       ? -1
+		       : 0;
 }
 
 int
@@ -194,5 +209,8 @@ hb_meta_put(struct hb_decisions *d, const char *key, int64_t value, struct hb_er
 {
 	if (hb_decisions_durable(d, true, err) < 0)
 		return -1;
-	return hb_db_run(d->db, err, "INSERT OR REPLACE INTO meta VALUES (?,?)", "ti", key, value) < 0 ? -1 : 0;
+	return hb_db_run(d->db, err, "INSERT OR REPLACE INTO meta VALUES (?,?)", "ti", key, value) <
+			       0
+		       ? -1
+		       : 0;
 }

@@ -1,7 +1,7 @@
 /*
- * Answers and notices: small messages without a decision in them. One is sent at a time; the queue is short, and
- * what doesn't fit or can't be delivered after a few tries is dropped, with a line in the log. Requests for
- * decisions never wait behind them (show.c).
+ * Answers and notices: small messages without a decision in them. One is sent at a time; the queue
+ * is short, and what doesn't fit or can't be delivered after a few tries is dropped, with a line in
+ * the log. Requests for decisions never wait behind them (show.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -50,11 +50,13 @@ sent(const struct hb_bot_reply *answer, void *arg)
 	} else if (answer->error_code == 429) {
 		hb_method_block(t, HB_M_SEND, answer->retry_after);
 	} else if (answer->http != 0 && answer->http < 500) {
-		hb_log(HB_LOG_WARN, "reply_refused", "user", r->user, "error", answer->description, NULL);
+		hb_log(HB_LOG_WARN, "reply_refused", "user", r->user, "error", answer->description,
+		       NULL);
 		reply_free(t, r);
 	} else {
 		if (++r->tries >= TRIES_MAX) {
-			hb_log(HB_LOG_WARN, "reply_dropped", "user", r->user, "error", answer->description, NULL);
+			hb_log(HB_LOG_WARN, "reply_dropped", "user", r->user, "error",
+			       answer->description, NULL);
 			reply_free(t, r);
 		}
 		t->reply_not_before_ms = hb_monotonic_ms() + RETRY_MS;
@@ -68,18 +70,18 @@ reply_next(struct hb_telegram *t)
 	struct hb_reply *r = TAILQ_FIRST(&t->replies);
 	json_t *params;
 
-	if (!r || t->reply_call || !*t->fp || !hb_bot_usable(t) || hb_method_wait(t, HB_M_SEND) > 0 ||
-	    hb_monotonic_ms() < t->reply_not_before_ms)
+	if (!r || t->reply_call || !*t->fp || !hb_bot_usable(t) ||
+	    hb_method_wait(t, HB_M_SEND) > 0 || hb_monotonic_ms() < t->reply_not_before_ms)
 		return;
-	params = json_pack("{s:s, s:s, s:{s:b}}", "chat_id", r->user, "text", r->text, "link_preview_options", "is_disabled",
-			   1);
+	params = json_pack("{s:s, s:s, s:{s:b}}", "chat_id", r->user, "text", r->text,
+			   "link_preview_options", "is_disabled", 1);
 	if (*r->token) {
 		char data[80];
 
 		snprintf(data, sizeof(data), "r:%s", r->token);
 		json_object_set_new(params, "reply_markup",
-				    json_pack("{s:[[{s:s, s:s}]]}", "inline_keyboard", "text", "Resume", "callback_data",
-					      data));
+				    json_pack("{s:[[{s:s, s:s}]]}", "inline_keyboard", "text",
+					      "Resume", "callback_data", data));
 	}
 	t->reply_call = hb_bot_call(t->bot, "sendMessage", params, HB_CALL_MS, sent, t);
 }
@@ -95,7 +97,8 @@ hb_reply_send(struct hb_telegram *t, const char *user, struct hb_buf *text, cons
 	}
 	if (hb_utf16_length(text->data) > MESSAGE_MAX) {
 		hb_buf_free(text);
-		hb_buf_adds(text, "The answer is too long for one message; use hermesctl on the host.");
+		hb_buf_adds(text,
+			    "The answer is too long for one message; use hermesctl on the host.");
 	}
 	r = hb_calloc(1, sizeof(*r));
 	memccpy(r->user, user, 0, sizeof(r->user) - 1);

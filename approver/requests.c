@@ -94,7 +94,8 @@ hb_may_decide(struct hb_approver *a, const struct hb_ask *ask, const char *user_
 	no_self = hb_policy_no_self(&a->policy, ask->feature);
 	if (no_self && self && approve)
 		return hb_fail(err, "self_approval",
-			       "%s operations can't be approved by whoever asked for them; another approver must",
+			       "%s operations can't be approved by whoever asked for them; another "
+			       "approver must",
 			       ask->feature);
 	if (ask->quorum <= 1 && !no_self && !self)
 		return hb_fail(err, "not_a_recipient", "this operation is for user %s to decide",
@@ -122,7 +123,8 @@ conclude(struct asking *k)
 	if (k->able < k->ask.quorum) {
 		if (!*k->first.code)
 			hb_fail(&k->first, "no_channel",
-				"%d of the %d approvers that are needed can be asked: no bot token is configured, "
+				"%d of the %d approvers that are needed can be asked: no bot token "
+				"is configured, "
 				"or %s (hermes.conf, [approver] console_approvers; live policy)",
 				k->able, k->ask.quorum,
 				a->policy_ok && hb_policy_no_self(&a->policy, k->ask.feature)
@@ -249,8 +251,8 @@ check(struct hb_approver *a, const struct request_in *in, struct hb_ask *ask,
 	return 0;
 }
 
-/* For new questions only: what waits already goes on waiting. Nothing is asked during a pause; and so that nobody
- * can be worn down, not too many at once, and a "no" stands for a while. */
+/* For new questions only: what waits already goes on waiting. Nothing is asked during a pause; and
+ * so that nobody can be worn down, not too many at once, and a "no" stands for a while. */
 static int
 patience(struct hb_approver *a, const struct hb_ask *ask, struct hb_error *err)
 {
@@ -260,16 +262,19 @@ patience(struct hb_approver *a, const struct hb_ask *ask, struct hb_error *err)
 		return -1;
 	if (waiting >= a->pending_per_user)
 		return hb_fail(err, "too_many_pending",
-			       "%lld requests for user %s wait for a decision already (approver.pending_per_user)",
+			       "%lld requests for user %s wait for a decision already "
+			       "(approver.pending_per_user)",
 			       (long long)waiting, ask->user_id);
-	denied = a->denial_cooldown ? hb_denied_at(a->decisions, ask->digest, ask->user_id, err) : 0;
+	denied =
+		a->denial_cooldown ? hb_denied_at(a->decisions, ask->digest, ask->user_id, err) : 0;
 	if (denied < 0)
 		return -1;
 	/* A clock that was set back must not make it stand for ever. */
 	if (denied > 0 && denied <= hb_now() && denied + a->denial_cooldown > hb_now())
-		return hb_fail(err, "denied_recently",
-			       "exactly this operation was denied; it can be asked for again in %lld s",
-			       (long long)(denied + a->denial_cooldown - hb_now()));
+		return hb_fail(
+			err, "denied_recently",
+			"exactly this operation was denied; it can be asked for again in %lld s",
+			(long long)(denied + a->denial_cooldown - hb_now()));
 	return 0;
 }
 
@@ -344,7 +349,8 @@ hb_route_request(struct hb_request *req, void *ctx)
 		hb_fail(&err, "busy", "%d requests are pending already", HB_PENDING_MAX);
 		goto refused;
 	}
-	if (patience(a, &k->ask, &err) < 0 || hb_ask_insert(a->decisions, &k->ask, summary.data, &err) < 0)
+	if (patience(a, &k->ask, &err) < 0 ||
+	    hb_ask_insert(a->decisions, &k->ask, summary.data, &err) < 0)
 		goto refused;
 	hb_log(HB_LOG_DEBUG, "asked", "operation", k->ask.id, "feature", k->ask.feature, "user",
 	       k->ask.user_id, NULL);

@@ -95,8 +95,8 @@ static const struct hb_field outcome_fields[] = {
 static bool
 known_state(const char *state)
 {
-	static const char *const words[] = {"succeeded", "failed", "outcome_unknown", "denied", "expired", "cancelled",
-					    "revoked"};
+	static const char *const words[] = {"succeeded", "failed",    "outcome_unknown", "denied",
+					    "expired",	 "cancelled", "revoked"};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		if (strcmp(words[i], state) == 0)
@@ -108,10 +108,11 @@ static void
 outcome_note(const struct outcome_in *in, char *note, size_t size)
 {
 	if (strcmp(in->state, "succeeded") == 0 || strcmp(in->state, "failed") == 0)
-		snprintf(note, size, "Ran: %s, exit code %lld, %lld s\nOutput SHA-256 %.64s", in->state, in->returncode,
-			 in->duration, in->output_sha256);
+		snprintf(note, size, "Ran: %s, exit code %lld, %lld s\nOutput SHA-256 %.64s",
+			 in->state, in->returncode, in->duration, in->output_sha256);
 	else if (strcmp(in->state, "outcome_unknown") == 0)
-		snprintf(note, size, "OUTCOME UNKNOWN: the executor stopped in between. It is not repeated.");
+		snprintf(note, size,
+			 "OUTCOME UNKNOWN: the executor stopped in between. It is not repeated.");
 	else
 		snprintf(note, size, "Not run: %s before it began.", in->state);
 }
@@ -133,14 +134,17 @@ take_outcome(struct hb_approver *a, const struct outcome_in *in, struct hb_error
 	    hb_record_get(a->decisions, ask.id, &r, err) < 0)
 		return -1;
 	if (*r.outcome) {
-		if (strcmp(r.outcome, in->state) == 0 && strcmp(r.output_sha256, in->output_sha256) == 0)
+		if (strcmp(r.outcome, in->state) == 0 &&
+		    strcmp(r.output_sha256, in->output_sha256) == 0)
 			return 0; /* told again: the answer got lost */
 		hb_approver_audit(a, "alarm", "refused", &ask, "why", "outcome_differs", NULL);
-		return hb_fail(err, "outcome_differs", "another outcome of operation %s was told before", ask.id);
+		return hb_fail(err, "outcome_differs",
+			       "another outcome of operation %s was told before", ask.id);
 	}
-	detail = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s}", "operation_id", ask.id, "state", in->state, "returncode",
-			   (json_int_t)in->returncode, "duration", (json_int_t)in->duration, "output_sha256",
-			   in->output_sha256, "grant_id", r.grant_id);
+	detail = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s}", "operation_id", ask.id, "state",
+			   in->state, "returncode", (json_int_t)in->returncode, "duration",
+			   (json_int_t)in->duration, "output_sha256", in->output_sha256, "grant_id",
+			   r.grant_id);
 	rc = hb_audit_append(a->process->audit, "outcome",
 			     strcmp(in->state, "succeeded") == 0	 ? "ok"
 			     : strcmp(in->state, "failed") == 0		 ? "failed"
@@ -195,7 +199,8 @@ route_heads(struct hb_request *req, void *ctx)
 	struct {
 		json_t *heads;
 	} in = {0};
-	static const struct hb_field fields[] = {{"heads", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, 0, 0, 0}};
+	static const struct hb_field fields[] = {
+		{"heads", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, 0, 0, 0}};
 	struct hb_error err;
 
 	if (!hb_secret_ok(a, req))
@@ -227,7 +232,8 @@ const struct hb_route hb_approver_routes[] = {
 	{HB_POST, "/console/decide", CONSOLE, 4096, 0, hb_route_console_decide},
 	{HB_POST, "/console/control", CONSOLE, 4096, 0, hb_route_console_control},
 	{HB_GET, "/console/receipt", CONSOLE, 0, HB_ROUTE_NOBODY, hb_route_console_receipt},
-	{HB_POST, "/console/checkpoint", HB_PEER_BIT(HB_PEER_OPERATOR), 4096, 0, hb_route_console_checkpoint},
+	{HB_POST, "/console/checkpoint", HB_PEER_BIT(HB_PEER_OPERATOR), 4096, 0,
+	 hb_route_console_checkpoint},
 	{HB_POST, "/bot-token", KEEPERS, 4096, 0, hb_route_bot_token},
 	{HB_POST, "/bot-token/clear", KEEPERS, 4096, 0, hb_route_bot_token_clear},
 	{HB_GET, "/health", WATCHERS, 0, HB_ROUTE_NOBODY, route_health},

@@ -178,7 +178,8 @@ may_call(struct hb_show *s, enum hb_bot_method method)
 
 	if (!hb_bot_usable(s->t)) {
 		show_fail(s, "approver_unreachable", "the bot can't be used: %s",
-			  *s->t->advice ? s->t->advice : "no poll of the Bot API has succeeded for too long");
+			  *s->t->advice ? s->t->advice
+					: "no poll of the Bot API has succeeded for too long");
 	} else if (hb_monotonic_ms() + wait >= s->deadline_ms) {
 		show_fail(s, wait ? "rate_limited" : "approver_unreachable",
 			  wait ? "Telegram limits messages of this bot for %lld more seconds"

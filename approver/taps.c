@@ -120,8 +120,9 @@ decide(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_message 
 	if (ask.state == HB_ASK_PENDING && hb_may_decide(a, &ask, m->user_id, approve, &err) < 0) {
 		record_refused(t, tap, err.code, m->id);
 		answer(t, tap,
-		       strcmp(err.code, "paused") == 0 ? "Paused: nothing can be approved. Nothing was run."
-						       : "This can't be decided by you now. Nothing was run.");
+		       strcmp(err.code, "paused") == 0
+			       ? "Paused: nothing can be approved. Nothing was run."
+			       : "This can't be decided by you now. Nothing was run.");
 		return 0;
 	}
 	if (hb_decide(a->decisions, m->id, m->user_id, approve, "telegram", hb_now(), mark, &ask,

@@ -33,7 +33,8 @@ enum hb_bot_method { HB_M_POLL, HB_M_SEND, HB_M_MARKUP, HB_M_EDIT, HB_M_ANSWER, 
 struct hb_show;
 struct hb_reply;
 
-/* The second tap that ends a pause. Kept in memory only: after a restart the button is dead, and it stays paused. */
+/* The second tap that ends a pause. Kept in memory only: after a restart the button is dead, and it
+ * stays paused. */
 struct hb_resume {
 	char token[65], user[24];
 	int64_t message_id, until_ms;
@@ -99,8 +100,10 @@ void hb_replies_tick(struct hb_telegram *t);
 void hb_replies_drop(struct hb_telegram *t);
 
 /* commands.c: 1 the offset was stored with the effect, 0 it was not, -1 the database failed */
-int hb_command_take(struct hb_telegram *t, const struct hb_said *said, const struct hb_update_mark *mark);
-int hb_resume_tap(struct hb_telegram *t, const struct hb_tap *tap, const struct hb_update_mark *mark, const char **answer);
+int hb_command_take(struct hb_telegram *t, const struct hb_said *said,
+		    const struct hb_update_mark *mark);
+int hb_resume_tap(struct hb_telegram *t, const struct hb_tap *tap,
+		  const struct hb_update_mark *mark, const char **answer);
 
 /* taps.c: recorded, at most once a second */
 void hb_foreign_refused(struct hb_telegram *t, int64_t from, const char *why, const char *id);

@@ -1,4 +1,5 @@
-/* What approvers are answered in the chat: plain text, each value from outside escaped, never longer than a message. */
+/* What approvers are answered in the chat: plain text, each value from outside escaped, never
+ * longer than a message. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -41,8 +42,8 @@ hb_words_help(struct hb_buf *out)
 static void
 head_of(const struct hb_ask *ask, size_t n, struct hb_buf *out)
 {
-	hb_buf_printf(out, "\n\n%zu. %s %s\nOperation %s\nAsked for user %s, session ", n, ask->feature, ask->action, ask->id,
-		      ask->user_id);
+	hb_buf_printf(out, "\n\n%zu. %s %s\nOperation %s\nAsked for user %s, session ", n,
+		      ask->feature, ask->action, ask->id, ask->user_id);
 	hb_escape_value(ask->session, out);
 }
 
@@ -87,11 +88,13 @@ hb_words_history(struct hb_approver *a, struct hb_buf *out)
 	}
 	hb_buf_adds(out, count ? "The last decisions." : "Nothing was decided yet.");
 	for (size_t i = 0; i < count; i++) {
-		if (hb_ask_find(a->decisions, ids[i], &ask, NULL) < 0 || hb_record_get(a->decisions, ids[i], &r, NULL) < 0)
+		if (hb_ask_find(a->decisions, ids[i], &ask, NULL) < 0 ||
+		    hb_record_get(a->decisions, ids[i], &r, NULL) < 0)
 			continue;
 		hb_local_time(ask.decided_at, when, sizeof(when));
 		head_of(&ask, ++shown, out);
-		hb_buf_printf(out, "\n%s %s%s%s", hb_ask_state_name(ask.state), when, *r.outcome ? ", " : "", r.outcome);
+		hb_buf_printf(out, "\n%s %s%s%s", hb_ask_state_name(ask.state), when,
+			      *r.outcome ? ", " : "", r.outcome);
 		if (strcmp(r.outcome, "succeeded") == 0 || strcmp(r.outcome, "failed") == 0)
 			hb_buf_printf(out, ", exit code %lld", (long long)r.returncode);
 	}
@@ -112,7 +115,8 @@ hb_words_status(struct hb_approver *a, struct hb_buf *out)
 		hb_local_time(a->control.at, when, sizeof(when));
 		hb_buf_printf(out, "YES, since %s by user %s", when, a->control.by);
 	} else {
-		hb_buf_adds(out, a->policy_ok && a->policy.live.paused ? "YES, by the live policy" : "no");
+		hb_buf_adds(out, a->policy_ok && a->policy.live.paused ? "YES, by the live policy"
+								       : "no");
 	}
 	hb_buf_printf(out, "\nBot: %s", hb_json_text(checks, "bot_state", "?"));
 	hb_buf_adds(out, "\nFeatures: ");
@@ -124,7 +128,8 @@ hb_words_status(struct hb_approver *a, struct hb_buf *out)
 	if (!*comma)
 		hb_buf_adds(out, "none");
 	hb_buf_printf(out, "\nApprovers: %zu\nPolicy generation: %lld\nWaiting: %lld\nKey: %s\n",
-		      a->policy_ok ? a->policy.live.user_count : 0, hb_json_int(checks, "policy_generation", 0),
+		      a->policy_ok ? a->policy.live.user_count : 0,
+		      hb_json_int(checks, "policy_generation", 0),
 		      (long long)hb_ask_pending(a->decisions), hb_json_text(checks, "key_id", "?"));
 	if (json_object_get(health, "error")) {
 		hb_buf_adds(out, "Trouble: ");
@@ -144,9 +149,12 @@ hb_words_receipt(struct hb_approver *a, const char *id, struct hb_buf *out, stru
 	struct hb_ask_record r;
 	size_t n;
 
-	if (hb_ask_find(a->decisions, id, &ask, err) < 0 || hb_record_get(a->decisions, id, &r, err) < 0)
+	if (hb_ask_find(a->decisions, id, &ask, err) < 0 ||
+	    hb_record_get(a->decisions, id, &r, err) < 0)
 		return -1;
-	hb_buf_printf(out, "Receipt\n\n%s %s\nOperation %s\nDigest %s\nSummary digest %s\nAsked for user %s, session ",
+	hb_buf_printf(out,
+		      "Receipt\n\n%s %s\nOperation %s\nDigest %s\nSummary digest %s\nAsked for "
+		      "user %s, session ",
 		      ask.feature, ask.action, ask.id, ask.digest, ask.summary_digest, ask.user_id);
 	hb_escape_value(ask.session, out);
 	if (ask.state == HB_ASK_PENDING) {
@@ -154,7 +162,8 @@ hb_words_receipt(struct hb_approver *a, const char *id, struct hb_buf *out, stru
 		return 0;
 	}
 	hb_local_time(ask.decided_at, when, sizeof(when));
-	hb_buf_printf(out, "\n\n%s %s%s%s", hb_ask_state_name(ask.state), when, *ask.channel ? " by " : "", ask.channel);
+	hb_buf_printf(out, "\n\n%s %s%s%s", hb_ask_state_name(ask.state), when,
+		      *ask.channel ? " by " : "", ask.channel);
 	n = hb_decided_by(a->decisions, id, ask.state == HB_ASK_APPROVED, users, 16);
 	for (size_t i = 0; i < n; i++)
 		hb_buf_printf(out, "%s%s", i ? ", " : "\nBy user ", users[i]);

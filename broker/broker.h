@@ -45,7 +45,8 @@ struct hb_service_state {
 	enum hb_peer peer;
 	bool expected, asked, reachable, ok;
 	int64_t checked_at, started_at;
-	struct hb_audit_head head; /* of its audit chain, as it said at checked_at; seq 0: not said */
+	struct hb_audit_head
+		head; /* of its audit chain, as it said at checked_at; seq 0: not said */
 	char error[HB_ERROR_MESSAGE_MAX];
 	struct hb_client_call *call;
 	struct hb_broker *broker;
@@ -97,9 +98,11 @@ void hb_broker_audit(struct hb_broker *b, const char *action, const char *status
 		     const struct hb_op *op, const char *why);
 
 /* control.c */
-/* Keys, pause and revocations as they are now; revokes approvals that the approver has taken back. */
+/* Keys, pause and revocations as they are now; revokes approvals that the approver has taken back.
+ */
 void hb_broker_control(struct hb_broker *b);
-/* May something be prepared or begun? Codes paused, control_unusable, control_went_back, approver_silent. */
+/* May something be prepared or begun? Codes paused, control_unusable, control_went_back,
+ * approver_silent. */
 int hb_broker_ready(struct hb_broker *b, struct hb_error *err);
 void hb_broker_heard(struct hb_broker *b); /* the approver answered */
 json_t *hb_broker_heads(struct hb_broker *b); /* {process: {seq, hash, at}} */

@@ -127,11 +127,13 @@ check_grant(struct hb_broker *b, const struct hb_op *op, const struct hb_grant *
 					       g->user_ids[i]);
 	}
 	if (g->approved && strcmp(g->requested_by, op->user_id) != 0)
-		return hb_fail(err, "grant_wrong_operation", "the grant names another user as the one who asked");
-	for (size_t i = 0; g->approved && hb_policy_no_self(&b->policy, op->feature) && i < g->user_count; i++)
+		return hb_fail(err, "grant_wrong_operation",
+			       "the grant names another user as the one who asked");
+	for (size_t i = 0;
+	     g->approved && hb_policy_no_self(&b->policy, op->feature) && i < g->user_count; i++)
 		if (strcmp(g->user_ids[i], op->user_id) == 0)
-			return hb_fail(err, "grant_self_approval", "user %s asked for it and may not approve it",
-				       op->user_id);
+			return hb_fail(err, "grant_self_approval",
+				       "user %s asked for it and may not approve it", op->user_id);
 	if (live > least)
 		least = live;
 	if (g->approved && (int)g->user_count < least)

@@ -32,7 +32,8 @@ static const char schema_1[] =
 	"CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;";
 
 /* Also for the question whether the same is waiting already. */
-static const char schema_2[] = "CREATE INDEX operations_waiting ON operations(digest) WHERE state = 1;";
+static const char schema_2[] =
+	"CREATE INDEX operations_waiting ON operations(digest) WHERE state = 1;";
 
 static const char *const steps[] = {schema_1, schema_2};
 
@@ -72,8 +73,10 @@ static const char *const sql[ST_COUNT] = {
 		      " WHERE id=?1 AND state=?2",
 	[ST_FIND_ID] = "SELECT " FIXED_AND_CHANGING " FROM operations WHERE id=?1",
 	[ST_FIND_CAPABILITY] = "SELECT " FIXED_AND_CHANGING " FROM operations WHERE capability=?1",
-	[ST_FIND_WAITING] = "SELECT " FIXED_AND_CHANGING " FROM operations WHERE state = 1 AND digest=?1"
-			    " AND user_id=?2 AND session=?3 AND generation=?4 AND expires_at > ?5 ORDER BY n LIMIT 1",
+	[ST_FIND_WAITING] =
+		"SELECT " FIXED_AND_CHANGING " FROM operations WHERE state = 1 AND digest=?1"
+		" AND user_id=?2 AND session=?3 AND generation=?4 AND expires_at > ?5 ORDER BY n "
+		"LIMIT 1",
 	[ST_TEXT + HB_COL_REQUEST] = "SELECT request FROM operations WHERE id=?1",
 	[ST_TEXT + HB_COL_SUMMARY] = "SELECT summary FROM operations WHERE id=?1",
 	[ST_TEXT + HB_COL_ENVELOPE] = "SELECT envelope FROM operations WHERE id=?1",

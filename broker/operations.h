@@ -93,9 +93,10 @@ int hb_store_find(struct hb_store *s, const char *id, struct hb_op *op, struct h
 int hb_store_find_capability(struct hb_store *s, const char *capability, struct hb_op *op,
 			     struct hb_error *err);
 
-/* One like `like` (user, session, digest, generation) that waits for a decision at `now`: 1 found, 0 none,
- * -1. */
-int hb_store_find_waiting(struct hb_store *s, const struct hb_op *like, int64_t now, struct hb_op *op);
+/* One like `like` (user, session, digest, generation) that waits for a decision at `now`: 1 found,
+ * 0 none, -1. */
+int hb_store_find_waiting(struct hb_store *s, const struct hb_op *like, int64_t now,
+			  struct hb_op *op);
 
 /* One large column; caller frees. NULL with err when missing. */
 char *hb_store_text(struct hb_store *s, const char *id, enum hb_op_column column,

@@ -90,9 +90,9 @@ permitted(struct hb_broker *b, const struct hb_op *op, const json_t *request, st
 static json_t *
 prepared(const struct hb_op *op, const char *summary)
 {
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "status", "prepared", "capability", op->capability, "digest",
-			 op->digest, "summary", summary, "operation_id", op->id, "expires_at",
-			 (json_int_t)op->expires_at);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I}", "status", "prepared", "capability",
+			 op->capability, "digest", op->digest, "summary", summary, "operation_id",
+			 op->id, "expires_at", (json_int_t)op->expires_at);
 }
 
 static void
@@ -151,8 +151,9 @@ describe(struct prepare *p, const json_t *sealed, struct hb_error *err)
 	return 0;
 }
 
-/* The same user asks for exactly the same in the same session while it waits: it is the same question, and a
- * person is not asked twice. One approval is one run, whoever of them sends /execute. */
+/* The same user asks for exactly the same in the same session while it waits: it is the same
+ * question, and a person is not asked twice. One approval is one run, whoever of them sends
+ * /execute. */
 static bool
 answered_by_twin(struct prepare *p)
 {

@@ -1,7 +1,7 @@
 /*
- * GET /receipts/ID: everything there is of one decided operation: sealed request, exact summary, the grant as it was
- * signed, result. For root only: the grant's capability stands in it. hermesctl makes a file of it, together with what
- * the approver signs about decision and outcome.
+ * GET /receipts/ID: everything there is of one decided operation: sealed request, exact summary,
+ * the grant as it was signed, result. For root only: the grant's capability stands in it. hermesctl
+ * makes a file of it, together with what the approver signs about decision and outcome.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +36,8 @@ hb_route_receipt(struct hb_request *req, void *ctx)
 		return;
 	}
 	if (!hb_op_final(op.state)) {
-		hb_fail(&err, "not_final", "operation %s is %s: there is a receipt when it has ended", id,
+		hb_fail(&err, "not_final",
+			"operation %s is %s: there is a receipt when it has ended", id,
 			hb_op_state_name(op.state));
 		hb_refuse(req, &err);
 		return;
@@ -46,14 +47,16 @@ hb_route_receipt(struct hb_request *req, void *ctx)
 	result = column(b, id, HB_COL_RESULT);
 	summary = hb_store_text(b->store, id, HB_COL_SUMMARY, NULL);
 	if (!request || !envelope || !summary) {
-		hb_fail(&err, "not_decided", "operation %s was %s without a signed decision, so there is no receipt", id,
+		hb_fail(&err, "not_decided",
+			"operation %s was %s without a signed decision, so there is no receipt", id,
 			hb_op_state_name(op.state));
 		hb_refuse(req, &err);
 	} else {
 		hb_reply_json(req, 200,
-			      json_pack("{s:s, s:s, s:s, s:s, s:O, s:s, s:O, s:O}", "operation_id", op.id, "state",
-					hb_op_state_name(op.state), "feature", op.feature, "target", op.target, "request",
-					request, "summary", summary, "envelope", envelope, "result",
+			      json_pack("{s:s, s:s, s:s, s:s, s:O, s:s, s:O, s:O}", "operation_id",
+					op.id, "state", hb_op_state_name(op.state), "feature",
+					op.feature, "target", op.target, "request", request,
+					"summary", summary, "envelope", envelope, "result",
 					result ? result : json_null()));
 	}
 	json_decref(request);

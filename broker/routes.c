@@ -232,10 +232,12 @@ static void
 relay(struct hb_broker *b, struct hb_request *req, enum hb_peer server, const char *method,
       const char *path, const char *wanted)
 {
-	relay_body(b, req, server, method, path, strcmp(method, "POST") == 0 ? json_object() : NULL, wanted);
+	relay_body(b, req, server, method, path, strcmp(method, "POST") == 0 ? json_object() : NULL,
+		   wanted);
 }
 
-/* Who knows what can be asked for. feature: must be on, since its answer tells about the host; path NULL: nobody yet. */
+/* Who knows what can be asked for. feature: must be on, since its answer tells about the host; path
+ * NULL: nobody yet. */
 static const struct {
 	const char *kind;
 	enum hb_peer server;
@@ -255,18 +257,21 @@ discover(struct hb_broker *b, struct hb_request *req, const char *kind, struct h
 	while (i < sizeof(kinds) / sizeof(kinds[0]) && strcmp(kinds[i].kind, kind) != 0)
 		i++;
 	if (i == sizeof(kinds) / sizeof(kinds[0]))
-		return hb_fail(err, "unknown_kind",
-			       "kind is runtime_releases, ssh_profiles, docker_containers or backups");
+		return hb_fail(
+			err, "unknown_kind",
+			"kind is runtime_releases, ssh_profiles, docker_containers or backups");
 	if (!kinds[i].path)
 		return hb_fail(err, "not_deployed",
-			       "%s can't be listed: the executor that knows them is not deployed", kind);
+			       "%s can't be listed: the executor that knows them is not deployed",
+			       kind);
 	if (kinds[i].feature) {
 		if (hb_broker_policy(b, err) < 0)
 			return -1;
 		if (!hb_bounds_executor(b->policy.bounds, hb_peer_dir(kinds[i].server)))
-			return hb_fail(err, "not_deployed",
-				       "%s can't be listed: the executor that knows them is not deployed",
-				       kind);
+			return hb_fail(
+				err, "not_deployed",
+				"%s can't be listed: the executor that knows them is not deployed",
+				kind);
 		if (hb_policy_permits(&b->policy.live, kinds[i].feature, NULL, err) < 0)
 			return -1;
 	}
@@ -350,7 +355,8 @@ route_backup_drill(struct hb_request *req, void *ctx)
 }
 
 #define CALLERS (HB_PEER_BIT(HB_PEER_CLIENT) | HB_PEER_BIT(HB_PEER_OPERATOR))
-#define LOOKERS (CALLERS | HB_PEER_BIT(HB_PEER_ADMIN)) /* admin shows what happens, without the texts */
+#define LOOKERS                                                                                    \
+	(CALLERS | HB_PEER_BIT(HB_PEER_ADMIN)) /* admin shows what happens, without the texts */
 #define KEEPERS (HB_PEER_BIT(HB_PEER_OPERATOR) | HB_PEER_BIT(HB_PEER_ADMIN))
 #define WATCHERS (CALLERS | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER))
 #define SMALL 4096 /* bodies that hold one id */
@@ -364,7 +370,8 @@ const struct hb_route hb_broker_routes[] = {
 	{HB_GET, "/operations", LOOKERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_list},
 	{HB_GET, "/operations/", LOOKERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY | HB_ROUTE_PREFIX,
 	 route_operation},
-	{HB_GET, "/receipts/", HB_PEER_BIT(HB_PEER_OPERATOR), 0, HB_ROUTE_NOBODY | HB_ROUTE_PREFIX, hb_route_receipt},
+	{HB_GET, "/receipts/", HB_PEER_BIT(HB_PEER_OPERATOR), 0, HB_ROUTE_NOBODY | HB_ROUTE_PREFIX,
+	 hb_route_receipt},
 	{HB_GET, "/runtime", LOOKERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_runtime},
 	{HB_POST, "/runtime/verify", CALLERS, SMALL, HB_ROUTE_TCP, route_passed_on},
 	{HB_POST, "/runtime/stage", CALLERS, SMALL, HB_ROUTE_TCP, route_passed_on},

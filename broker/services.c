@@ -136,8 +136,9 @@ hb_broker_health(struct hb_broker *b)
 	json_object_set_new(checks, "mode", json_string("broker"));
 	json_object_set_new(checks, "features", features);
 	json_object_set_new(checks, "services", services);
-	json_object_set_new(checks, "paused", json_boolean((b->policy_ok && b->policy.live.paused) ||
-							    !b->word_ok || b->word.paused));
+	json_object_set_new(checks, "paused",
+			    json_boolean((b->policy_ok && b->policy.live.paused) || !b->word_ok ||
+					 b->word.paused));
 	json_object_set_new(checks, "policy_generation",
 			    json_integer(b->policy_ok ? b->policy.live.generation : 0));
 	json_object_set_new(checks, "open_operations",

@@ -47,10 +47,11 @@ int hb_audit_acknowledge(const char *path, const char *process, const char *reas
  * beside a running writer. A torn last line is no error: the next open sets it aside. */
 int hb_audit_verify(int dirfd, const char *path, struct hb_audit_head *head, struct hb_error *err);
 
-/* Follow a chain without its head file, also one that was set aside: `each` gets every whole record that
- * continues it (line without newline, borrowed) until it returns non-zero, which is no error. Codes:
- * audit_broken after the last good record, audit_unreadable. */
-typedef int (*hb_audit_each)(const struct hb_audit_head *at, const char *line, size_t len, void *arg);
+/* Follow a chain without its head file, also one that was set aside: `each` gets every whole record
+ * that continues it (line without newline, borrowed) until it returns non-zero, which is no error.
+ * Codes: audit_broken after the last good record, audit_unreadable. */
+typedef int (*hb_audit_each)(const struct hb_audit_head *at, const char *line, size_t len,
+			     void *arg);
 int hb_audit_scan(int dirfd, const char *path, hb_audit_each each, void *arg, struct hb_error *err);
 
 #endif

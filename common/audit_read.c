@@ -290,7 +290,8 @@ hb_audit_scan(int dirfd, const char *path, hb_audit_each each, void *arg, struct
 	}
 	while (rc == 0 && (n = getline(&line, &room, log)) > 0 && line[n - 1] == '\n') {
 		if (!hb_audit_follows(line, (size_t)n - 1, &at, &at, &e))
-			rc = hb_fail(err, "audit_broken", "%s:%" PRId64 ": %s", path, at.head.seq + 1, e.message);
+			rc = hb_fail(err, "audit_broken", "%s:%" PRId64 ": %s", path,
+				     at.head.seq + 1, e.message);
 		else if (each(&at.head, line, (size_t)n - 1, arg) != 0)
 			break;
 	}

@@ -163,7 +163,8 @@ hb_grant_from_json(const json_t *object, struct hb_grant *out, struct hb_error *
 	    copy(g.summary_digest, sizeof(g.summary_digest), "summary_digest", r.summary_digest,
 		 err) != 0 ||
 	    copy(g.tree_digest, sizeof(g.tree_digest), "tree_digest", r.tree_digest, err) != 0 ||
-	    copy(g.requested_by, sizeof(g.requested_by), "requested_by", r.requested_by, err) != 0 ||
+	    copy(g.requested_by, sizeof(g.requested_by), "requested_by", r.requested_by, err) !=
+		    0 ||
 	    copy(g.session, sizeof(g.session), "session", r.session, err) != 0 ||
 	    copy(g.key_id, sizeof(g.key_id), "key_id", r.key_id, err) != 0) {
 		if (err != NULL)

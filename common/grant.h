@@ -30,7 +30,7 @@ struct hb_grant {
 	char digest[HB_HEX256];         /* of the sealed operation */
 	char summary_digest[HB_HEX256]; /* of the exact text shown */
 	char tree_digest[HB_HEX256];    /* "" when absent */
-	char requested_by[24];          /* the user who asked, "" when absent (grants of older releases) */
+	char requested_by[24]; /* the user who asked, "" when absent (grants of older releases) */
 	char user_ids[HB_GRANT_USERS_MAX][24];
 	size_t user_count;
 	char session[128];

@@ -22,9 +22,10 @@
 static int
 malformed(struct hb_error *err)
 {
-	return hb_fail(err, "key_malformed",
-		       "%s is not a previous key: rotate again with hermesctl keys rotate, or remove it",
-		       HB_PATH_PREVIOUS_KEY);
+	return hb_fail(
+		err, "key_malformed",
+		"%s is not a previous key: rotate again with hermesctl keys rotate, or remove it",
+		HB_PATH_PREVIOUS_KEY);
 }
 
 static int
@@ -34,8 +35,8 @@ parse_previous(const char *text, struct hb_public_key *key, int64_t *until, stru
 	size_t got;
 	char *stop;
 
-	if (strncmp(text, PREVIOUS_PREFIX, strlen(PREVIOUS_PREFIX)) != 0 || strlen(p) <= BASE64_32 ||
-	    p[BASE64_32 - 1] != ' ')
+	if (strncmp(text, PREVIOUS_PREFIX, strlen(PREVIOUS_PREFIX)) != 0 ||
+	    strlen(p) <= BASE64_32 || p[BASE64_32 - 1] != ' ')
 		return malformed(err);
 	if (sodium_base642bin(key->bytes, sizeof(key->bytes), p, BASE64_32 - 1, NULL, &got, &end,
 			      sodium_base64_VARIANT_ORIGINAL) != 0 ||
@@ -53,12 +54,14 @@ parse_previous(const char *text, struct hb_public_key *key, int64_t *until, stru
 
 /* 1 there is one and it counts, 0 none, -1. */
 static int
-load_previous(int dirfd, int64_t now, struct hb_public_key *key, int64_t *until, struct hb_error *err)
+load_previous(int dirfd, int64_t now, struct hb_public_key *key, int64_t *until,
+	      struct hb_error *err)
 {
 	struct hb_buf text = HB_BUF_INIT;
 	int fd, rc = -1;
 
-	fd = hb_fs_open_beneath(dirfd, HB_PATH_PREVIOUS_KEY, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, err);
+	fd = hb_fs_open_beneath(dirfd, HB_PATH_PREVIOUS_KEY, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0,
+				err);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : -1;
 	if (hb_fs_check_trusted(fd, HB_PATH_PREVIOUS_KEY, geteuid(), err) != 0 ||
@@ -99,7 +102,8 @@ hb_keyring_load(int dirfd, int64_t now, struct hb_keyring *out, struct hb_error 
 void
 hb_keyring_add_retired(int dirfd, struct hb_keyring *ring)
 {
-	int fd = openat(dirfd, HB_PATH_RETIRED_KEYS, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = openat(dirfd, HB_PATH_RETIRED_KEYS,
+			O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
 	struct dirent *e;
 	char path[320];
@@ -114,7 +118,8 @@ hb_keyring_add_retired(int dirfd, struct hb_keyring *ring)
 		if (e->d_name[0] == '.')
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", HB_PATH_RETIRED_KEYS, e->d_name);
-		if (hb_public_key_load(dirfd, path, &key, NULL) == 0 && hb_keyring_find(ring, key.id) == NULL)
+		if (hb_public_key_load(dirfd, path, &key, NULL) == 0 &&
+		    hb_keyring_find(ring, key.id) == NULL)
 			ring->keys[ring->count++] = key;
 	}
 	closedir(dir);
@@ -130,7 +135,8 @@ hb_keyring_find(const struct hb_keyring *ring, const char *key_id)
 }
 
 int
-hb_keyring_write_previous(int dirfd, const struct hb_public_key *key, int64_t until, struct hb_error *err)
+hb_keyring_write_previous(int dirfd, const struct hb_public_key *key, int64_t until,
+			  struct hb_error *err)
 {
 	char base64[BASE64_32], line[PREVIOUS_MAX];
 	int n;
@@ -138,5 +144,6 @@ hb_keyring_write_previous(int dirfd, const struct hb_public_key *key, int64_t un
 	sodium_bin2base64(base64, sizeof(base64), key->bytes, sizeof(key->bytes),
 			  sodium_base64_VARIANT_ORIGINAL);
 	n = snprintf(line, sizeof(line), "%s%s %lld\n", PREVIOUS_PREFIX, base64, (long long)until);
-	return hb_fs_write_atomic(dirfd, HB_PATH_PREVIOUS_KEY, line, (size_t)n, 0644, (uid_t)-1, (gid_t)-1, err);
+	return hb_fs_write_atomic(dirfd, HB_PATH_PREVIOUS_KEY, line, (size_t)n, 0644, (uid_t)-1,
+				  (gid_t)-1, err);
 }

@@ -234,12 +234,15 @@ hb_ledger_see_control(struct hb_ledger *l, int64_t sequence, struct hb_error *er
 {
 	int64_t highest = 0;
 
-	if (hb_db_int(l->db, &highest, err, "SELECT value FROM seen WHERE what = 'control'", "") < 0)
+	if (hb_db_int(l->db, &highest, err, "SELECT value FROM seen WHERE what = 'control'", "") <
+	    0)
 		return -1;
 	if (sequence < highest)
 		return hb_fail(err, "control_went_back",
-			       "the approver's control record (pause, revocations) is number %lld and %lld was "
-			       "seen before: it was removed or an old one put back, so everything is refused; "
+			       "the approver's control record (pause, revocations) is number %lld "
+			       "and %lld was "
+			       "seen before: it was removed or an old one put back, so everything "
+			       "is refused; "
 			       "restart hermes-approver, which writes it again",
 			       (long long)sequence, (long long)highest);
 	if (sequence == highest)

@@ -37,7 +37,8 @@ json_t *hb_ledger_find(struct hb_ledger *l, const char *operation_id, struct hb_
 /* Raise the remembered generation; code generation_went_back when `generation` is lower than it. */
 int hb_ledger_see_generation(struct hb_ledger *l, int64_t generation, struct hb_error *err);
 
-/* The same for the sequence of the approver's control record; 0 when there is none. Code control_went_back. */
+/* The same for the sequence of the approver's control record; 0 when there is none. Code
+ * control_went_back. */
 int hb_ledger_see_control(struct hb_ledger *l, int64_t sequence, struct hb_error *err);
 
 #endif

@@ -449,8 +449,9 @@ hb_process_health(struct hb_process *p, const char *error)
 		struct hb_audit_head head = hb_audit_head(p->audit);
 
 		/* For the approver's checkpoints. */
-		json_object_set_new(checks, "audit",
-				    json_pack("{s:I, s:s}", "seq", (json_int_t)head.seq, "hash", head.hash));
+		json_object_set_new(
+			checks, "audit",
+			json_pack("{s:I, s:s}", "seq", (json_int_t)head.seq, "hash", head.hash));
 	}
 	health =
 		json_pack("{s:s, s:o}", "status", error != NULL ? "error" : "ok", "checks", checks);

@@ -16,8 +16,8 @@ signed_bytes(const char *kind, const json_t *record, struct hb_buf *out, struct 
 }
 
 json_t *
-hb_signed_seal(const char *kind, const char *audience, json_t *record, const struct hb_signing_key *key,
-	       struct hb_error *err)
+hb_signed_seal(const char *kind, const char *audience, json_t *record,
+	       const struct hb_signing_key *key, struct hb_error *err)
 {
 	char base64[sodium_base64_ENCODED_LEN(64, sodium_base64_VARIANT_ORIGINAL)];
 	struct hb_buf bytes = HB_BUF_INIT;
@@ -33,7 +33,8 @@ hb_signed_seal(const char *kind, const char *audience, json_t *record, const str
 	json_object_set_new(record, "key_id", json_string(hb_signing_key_public(key)->id));
 	if (signed_bytes(kind, record, &bytes, err) == 0) {
 		hb_sign(key, bytes.data, bytes.len, sig);
-		sodium_bin2base64(base64, sizeof(base64), sig, sizeof(sig), sodium_base64_VARIANT_ORIGINAL);
+		sodium_bin2base64(base64, sizeof(base64), sig, sizeof(sig),
+				  sodium_base64_VARIANT_ORIGINAL);
 		envelope = json_pack("{s:O, s:s}", "record", record, "signature", base64);
 	}
 	json_decref(record);
@@ -42,16 +43,18 @@ hb_signed_seal(const char *kind, const char *audience, json_t *record, const str
 }
 
 json_t *
-hb_signed_open(const char *kind, const char *audience, const json_t *envelope, const struct hb_keyring *keys,
-	       struct hb_error *err)
+hb_signed_open(const char *kind, const char *audience, const json_t *envelope,
+	       const struct hb_keyring *keys, struct hb_error *err)
 {
 	struct parts {
 		json_t *record;
 		const char *signature;
 	} p = {0};
 	static const struct hb_field fields[] = {
-		{"record", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct parts, record), 0, 0},
-		{"signature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct parts, signature), 88, 88},
+		{"record", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct parts, record), 0,
+		 0},
+		{"signature", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct parts, signature),
+		 88, 88},
 	};
 	struct hb_buf bytes = HB_BUF_INIT;
 	const struct hb_public_key *key;
@@ -73,7 +76,8 @@ hb_signed_open(const char *kind, const char *audience, const json_t *envelope, c
 	}
 	key = hb_keyring_find(keys, hb_json_text(p.record, "key_id", ""));
 	if (key == NULL) {
-		hb_fail(err, "record_unknown_key", "it is signed by key %.16s, which this host does not trust",
+		hb_fail(err, "record_unknown_key",
+			"it is signed by key %.16s, which this host does not trust",
 			hb_json_text(p.record, "key_id", "(none)"));
 		return NULL;
 	}

@@ -1,10 +1,11 @@
 /*
- * Records that the approver signs besides grants: its control record (pause, revocations), checkpoints
- * of audit heads, receipts.
+ * Records that the approver signs besides grants: its control record (pause, revocations),
+ * checkpoints of audit heads, receipts.
  *
  * Bytes signed: <kind> NUL canonical JSON of the record. On disk and on the wire it is the envelope
- * {"record": {"v":1, "audience":.., "key_id":.., ...}, "signature": "<base64, 64 bytes>"}. The kind is
- * never the same for two uses, nor that of grants, so a signature on one thing is none on another.
+ * {"record": {"v":1, "audience":.., "key_id":.., ...}, "signature": "<base64, 64 bytes>"}. The kind
+ * is never the same for two uses, nor that of grants, so a signature on one thing is none on
+ * another.
  */
 #ifndef HB_COMMON_SIGNED_H
 #define HB_COMMON_SIGNED_H

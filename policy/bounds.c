@@ -125,7 +125,8 @@ static const struct {
 	 "write registry/repository in full, registry/path/all, or oci:/directory"},
 	{"docker", "bind_roots", BIND_ROOTS, good_bind_root,
 	 "write absolute directories other than /"},
-	{"quorum", "no_self_approval", NO_SELF, good_feature, "known are runtime, local, docker and ssh"},
+	{"quorum", "no_self_approval", NO_SELF, good_feature,
+	 "known are runtime, local, docker and ssh"},
 };
 
 static char *trim(char *s)

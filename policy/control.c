@@ -47,9 +47,11 @@ static const struct hb_field fields[] = {
 	{"paused", HB_FIELD_BOOL, HB_FIELD_REQUIRED, offsetof(struct raw, paused), 0, 0},
 	TEXT(audience, 32, 32),
 	TEXT(key_id, 16, 16),
-	{"by", HB_FIELD_TEXT, HB_FIELD_REQUIRED | HB_FIELD_DECIMAL, offsetof(struct raw, by), 1, 20},
+	{"by", HB_FIELD_TEXT, HB_FIELD_REQUIRED | HB_FIELD_DECIMAL, offsetof(struct raw, by), 1,
+	 20},
 	TEXT(channel, 1, 23),
-	{"revoked", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(struct raw, revoked), 0, HB_REVOKED_MAX},
+	{"revoked", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(struct raw, revoked), 0,
+	 HB_REVOKED_MAX},
 };
 
 static int from_record(const json_t *record, struct hb_control *out, struct hb_error *err)
@@ -66,7 +68,8 @@ static int from_record(const json_t *record, struct hb_control *out, struct hb_e
 		const char *id = json_string_value(item);
 
 		if (!id || strlen(id) != 32 || strspn(id, "0123456789abcdef") != 32)
-			return hb_fail(err, "bad_type", "revoked holds something else than operation ids");
+			return hb_fail(err, "bad_type",
+				       "revoked holds something else than operation ids");
 		memcpy(c.revoked[c.revoked_count++], id, 33);
 	}
 	if (strlen(r.channel) >= sizeof(c.channel))
@@ -81,15 +84,16 @@ static int from_record(const json_t *record, struct hb_control *out, struct hb_e
 	return 0;
 }
 
-int hb_control_load(const struct hb_keyring *keys, const char *audience, struct hb_control *out, struct hb_error *err)
+int hb_control_load(const struct hb_keyring *keys, const char *audience, struct hb_control *out,
+		    struct hb_error *err)
 {
 	struct hb_buf text = HB_BUF_INIT;
 	struct hb_error why = {0};
 	json_t *envelope = NULL, *record;
 	int rc = -1;
 
-	if (hb_trusted_read(AT_FDCWD, HB_PATH_CONTROL, hb_peer_uid(HB_PEER_APPROVER), CONTROL_SIZE_MAX, "control_missing",
-			    &text, &why) < 0) {
+	if (hb_trusted_read(AT_FDCWD, HB_PATH_CONTROL, hb_peer_uid(HB_PEER_APPROVER),
+			    CONTROL_SIZE_MAX, "control_missing", &text, &why) < 0) {
 		if (strcmp(why.code, "control_missing") == 0) {
 			*out = (struct hb_control){0};
 			rc = 0;
@@ -110,17 +114,18 @@ out:
 	return rc;
 }
 
-json_t *hb_control_seal(const struct hb_control *c, const char *audience, const struct hb_signing_key *key,
-			struct hb_error *err)
+json_t *hb_control_seal(const struct hb_control *c, const char *audience,
+			const struct hb_signing_key *key, struct hb_error *err)
 {
 	json_t *revoked = json_array();
 
 	for (size_t i = 0; i < c->revoked_count; i++)
 		json_array_append_new(revoked, json_string(c->revoked[i]));
 	return hb_signed_seal(HB_KIND_CONTROL, audience,
-			      json_pack("{s:I, s:b, s:I, s:o, s:s, s:s, s:I}", "sequence", (json_int_t)c->sequence,
-					"paused", (int)c->paused, "revoked_before", (json_int_t)c->revoked_before,
-					"revoked", revoked, "by", c->by, "channel", c->channel, "at",
+			      json_pack("{s:I, s:b, s:I, s:o, s:s, s:s, s:I}", "sequence",
+					(json_int_t)c->sequence, "paused", (int)c->paused,
+					"revoked_before", (json_int_t)c->revoked_before, "revoked",
+					revoked, "by", c->by, "channel", c->channel, "at",
 					(json_int_t)c->at),
 			      key, err);
 }
@@ -132,7 +137,8 @@ int hb_control_write(const json_t *envelope, struct hb_error *err)
 
 	if (rc == 0) {
 		hb_buf_addc(&text, '\n');
-		rc = hb_fs_write_atomic(AT_FDCWD, HB_PATH_CONTROL, text.data, text.len, 0644, (uid_t)-1, (gid_t)-1, err);
+		rc = hb_fs_write_atomic(AT_FDCWD, HB_PATH_CONTROL, text.data, text.len, 0644,
+					(uid_t)-1, (gid_t)-1, err);
 	}
 	hb_buf_free(&text);
 	return rc;
@@ -146,7 +152,8 @@ int hb_control_permits(const struct hb_control *c, struct hb_error *err)
 		return 0;
 	hb_time_rfc3339(c->at, when);
 	return hb_fail(err, "paused",
-		       "all operations were paused at %s by user %s; an approver resumes them with /resume, or root "
+		       "all operations were paused at %s by user %s; an approver resumes them with "
+		       "/resume, or root "
 		       "with: hermesctl resume",
 		       when, c->by);
 }
@@ -165,7 +172,8 @@ bool hb_control_revokes(const struct hb_control *c, const char *operation_id, in
 int hb_control_grant(const struct hb_control *c, const struct hb_grant *g, struct hb_error *err)
 {
 	if (hb_control_revokes(c, g->operation_id, g->issued_at))
-		return hb_fail(err, "grant_revoked", "the approval of operation %s was taken back by user %s",
+		return hb_fail(err, "grant_revoked",
+			       "the approval of operation %s was taken back by user %s",
 			       g->operation_id, c->by);
 	return 0;
 }

@@ -1,16 +1,17 @@
 /*
- * The approver's control record, public/approver/control.json: what stops or takes back what was approved,
- * without touching the live policy (which the approver can't write).
+ * The approver's control record, public/approver/control.json: what stops or takes back what was
+ * approved, without touching the live policy (which the approver can't write).
  *
  *   {"record":{"v":1, "audience":.., "key_id":.., "sequence":N, "paused":bool, "revoked_before":T,
  *    "revoked":[operation ids], "by":user id, "channel":.., "at":T}, "signature":..}
  *
- * Signed by the approver (common/signed.h), replaced as a whole, its sequence only rises: each verifier
- * remembers the highest it has seen. The directory is the approver's alone.
+ * Signed by the approver (common/signed.h), replaced as a whole, its sequence only rises: each
+ * verifier remembers the highest it has seen. The directory is the approver's alone.
  *
  *   no such file, and none was ever seen    not paused, nothing revoked
  *   unreadable, malformed, badly signed     paused: everything is refused, the error says why
- *   older than one seen before, or gone     refused (control_went_back, by the verifier's own memory)
+ *   older than one seen before, or gone     refused (control_went_back, by the verifier's own
+ * memory)
  */
 #ifndef HB_POLICY_CONTROL_H
 #define HB_POLICY_CONTROL_H
@@ -35,10 +36,11 @@ struct hb_control {
 };
 
 /* From the state directory (working directory). Code control_unusable. */
-int hb_control_load(const struct hb_keyring *keys, const char *audience, struct hb_control *out, struct hb_error *err);
+int hb_control_load(const struct hb_keyring *keys, const char *audience, struct hb_control *out,
+		    struct hb_error *err);
 /* The envelope as it is stored; NULL with err. */
-json_t *hb_control_seal(const struct hb_control *c, const char *audience, const struct hb_signing_key *key,
-			struct hb_error *err);
+json_t *hb_control_seal(const struct hb_control *c, const char *audience,
+			const struct hb_signing_key *key, struct hb_error *err);
 /* Put it in place, durably. */
 int hb_control_write(const json_t *envelope, struct hb_error *err);
 

@@ -108,10 +108,12 @@ static int check_quorum(const struct hb_grant *grant, const char *feature,
 				       grant->user_ids[i]);
 	}
 	for (size_t i = 0; hb_policy_no_self(view, feature) && i < grant->user_count; i++) {
-		/* Who asked is in the grant, signed; one that doesn't say could have been anybody's. */
+		/* Who asked is in the grant, signed; one that doesn't say could have been
+		 * anybody's. */
 		if (!*grant->requested_by || strcmp(grant->user_ids[i], grant->requested_by) == 0)
 			return hb_fail(err, "self_approval",
-				       "%s operations can't be approved by whoever asked for them (user %s)",
+				       "%s operations can't be approved by whoever asked for them "
+				       "(user %s)",
 				       feature, grant->user_ids[i]);
 	}
 	if (grant->user_count < (size_t)needed)
@@ -121,10 +123,10 @@ static int check_quorum(const struct hb_grant *grant, const char *feature,
 	return 0;
 }
 
-/* The approver's own word, apart from grants: is everything paused, is this one taken back? Read before the
- * grant is looked at, so that a pause is a pause whatever is sent. */
-static int check_control(struct hb_gate *g, const struct hb_keyring *keys, struct hb_control *control,
-			 struct hb_error *err)
+/* The approver's own word, apart from grants: is everything paused, is this one taken back? Read
+ * before the grant is looked at, so that a pause is a pause whatever is sent. */
+static int check_control(struct hb_gate *g, const struct hb_keyring *keys,
+			 struct hb_control *control, struct hb_error *err)
 {
 	if (hb_control_load(keys, g->audience, control, err) < 0 ||
 	    hb_ledger_see_control(g->ledger, control->sequence, err) < 0)
@@ -143,7 +145,8 @@ static int check_with(struct hb_gate *g, const struct hb_execute *x,
 	if (keys.count == 0)
 		keys.keys[keys.count++] = g->key;
 	if (check_policy(g, x, view, err) < 0 || check_control(g, &keys, &control, err) < 0 ||
-	    hb_grant_open_ring(x->envelope, &keys, grant, err) < 0 || hb_control_grant(&control, grant, err) < 0 ||
+	    hb_grant_open_ring(x->envelope, &keys, grant, err) < 0 ||
+	    hb_control_grant(&control, grant, err) < 0 ||
 	    compute(x, digest, summary_digest, err) < 0)
 		return -1;
 	const struct hb_grant_expect expect = {

@@ -38,8 +38,8 @@ int hb_execute_decode(const json_t *body, struct hb_execute *out, struct hb_erro
 
 /* Everything but the burn: used when an operation is taken into the queue. `grant` is filled on
  * success only. Codes: those of policy/live.h, common/grant.h, policy/floor.h, and not_deployed,
- * not_sealed, quorum_not_met, self_approval, user_not_allowed, generation_went_back; of policy/control.h:
- * paused, grant_revoked, control_unusable, control_went_back. */
+ * not_sealed, quorum_not_met, self_approval, user_not_allowed, generation_went_back; of
+ * policy/control.h: paused, grant_revoked, control_unusable, control_went_back. */
 int hb_gate_check(struct hb_gate *g, const struct hb_execute *x, struct hb_grant *grant,
 		  struct hb_error *err);
 /* Check again and burn: the last step before the effect. Also grant_replayed. */

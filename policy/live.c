@@ -89,7 +89,9 @@ static int take_features(const json_t *array, const char *what, unsigned *out, s
 		unsigned bit = name && strcmp(name, "sandbox") != 0 ? hb_feature_bit(name) : 0;
 
 		if (bit == 0 || (*out & bit)) {
-			snprintf(why, sizeof(why), bit == 0 ? "%s holds an unknown name" : "%s names one twice", what);
+			snprintf(why, sizeof(why),
+				 bit == 0 ? "%s holds an unknown name" : "%s names one twice",
+				 what);
 			return malformed(err, why);
 		}
 		*out |= bit;
@@ -151,7 +153,8 @@ static int policy_from_json(const json_t *object, struct hb_policy *out, struct 
 		{"quorum", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(__typeof__(f), quorum), 0,
 		 0},
 		{"paused", HB_FIELD_BOOL, HB_FIELD_REQUIRED, offsetof(__typeof__(f), paused), 0, 0},
-		{"no_self_approval", HB_FIELD_ARRAY, 0, offsetof(__typeof__(f), no_self), 0, FEATURES},
+		{"no_self_approval", HB_FIELD_ARRAY, 0, offsetof(__typeof__(f), no_self), 0,
+		 FEATURES},
 	};
 	struct hb_policy p = {0};
 	struct hb_error why = {0};
@@ -161,8 +164,8 @@ static int policy_from_json(const json_t *object, struct hb_policy *out, struct 
 	p.generation = f.generation;
 	p.paused = f.paused;
 	if (take_features(f.features, "features", &p.features, err) < 0 ||
-	    take_features(f.no_self, "no_self_approval", &p.no_self, err) < 0 || take_users(f.users, &p, err) < 0 ||
-	    take_quorum(f.quorum, &p, err) < 0)
+	    take_features(f.no_self, "no_self_approval", &p.no_self, err) < 0 ||
+	    take_users(f.users, &p, err) < 0 || take_quorum(f.quorum, &p, err) < 0)
 		return -1;
 	*out = p;
 	return 0;
@@ -255,7 +258,8 @@ bool hb_policy_user(const struct hb_policy *p, const char *user_id)
 
 bool hb_policy_no_self(const struct hb_policy_view *v, const char *feature)
 {
-	return (v->live.no_self & hb_feature_bit(feature)) != 0 || hb_bounds_no_self(v->bounds, feature);
+	return (v->live.no_self & hb_feature_bit(feature)) != 0 ||
+	       hb_bounds_no_self(v->bounds, feature);
 }
 
 int hb_policy_permits(const struct hb_policy *p, const char *feature, const char *user_id,
@@ -285,7 +289,8 @@ int hb_policy_permits(const struct hb_policy *p, const char *feature, const char
 
 json_t *hb_policy_to_json(const struct hb_policy *p)
 {
-	json_t *names = json_array(), *users = json_array(), *quorum = json_object(), *no_self = json_array();
+	json_t *names = json_array(), *users = json_array(), *quorum = json_object(),
+	       *no_self = json_array();
 	json_t *o;
 
 	for (size_t i = 0; i < FEATURES; i++) {
@@ -300,7 +305,8 @@ json_t *hb_policy_to_json(const struct hb_policy *p)
 	o = json_pack("{s:i, s:I, s:o, s:o, s:o, s:b}", "version", 1, "generation",
 			 (json_int_t)p->generation, "features", names, "users", users, "quorum",
 			 quorum, "paused", (int)p->paused);
-	/* Absent when empty: a policy that doesn't use it stays readable to a release without it. */
+	/* Absent when empty: a policy that doesn't use it stays readable to a release without it.
+	 */
 	if (json_array_size(no_self) > 0)
 		json_object_set_new(o, "no_self_approval", no_self);
 	else
@@ -496,8 +502,8 @@ static int update(uid_t owner, bool create, bool raise, hb_policy_change change,
 	if (read_or_begin(owner, create, bounds, &p, &fresh, err) < 0)
 		goto out;
 	before = p;
-	/* An old file put back counts as a change: verifiers refuse a generation that goes down, and
-	 * a number once used for another policy must not come again. */
+	/* An old file put back counts as a change: verifiers refuse a generation that goes down,
+	 * and a number once used for another policy must not come again. */
 	highest = published_generation();
 	if (highest > p.generation)
 		raise = true;

@@ -70,7 +70,8 @@ typedef int (*hb_policy_change)(struct hb_policy *p, const struct hb_bounds *b, 
 int hb_policy_update(uid_t owner, bool create, hb_policy_change change, void *arg,
 		     struct hb_policy *after, struct hb_error *err);
 
-/* Whoever asked for it may not be one of those who approve it: the live policy says so, or the bounds. */
+/* Whoever asked for it may not be one of those who approve it: the live policy says so, or the
+ * bounds. */
 bool hb_policy_no_self(const struct hb_policy_view *v, const char *feature);
 
 /* The same generation step without a change: what a new bot token or control secret ends. */
