@@ -91,6 +91,22 @@ class Quickstart(unittest.TestCase):
         self.assertTrue(self.system.runtime_pids())
         self.assertFalse(set(first) & set(self.system.runtime_pids()))
 
+    def test_06_backup_drill_and_restore(self):
+        self.assertEqual(self.system.ctl("backup", "list", check=0)["backups"], [])
+        r = self.system.ctl("runtime", "backup", "--approve", check=0)
+        name = r["result"]["backup"]
+        listed = self.system.ctl("backup", "list", check=0)["backups"]
+        self.assertEqual([(b["name"], b["sha256"]) for b in listed], [(name, r["result"]["backup_sha256"])])
+        self.assertTrue(self.system.ctl("backup", "verify", name, check=0)["ok"])
+        self.assertTrue(self.system.ctl("backup", "drill", name, check=0)["drill"]["ok"])
+        with open(os.path.join(self.system.data, "written-since"), "w", encoding="ascii"):
+            pass
+        self.system.ctl("runtime", "restore", name, "--approve", check=0)
+        self.assertFalse(os.path.exists(os.path.join(self.system.data, "written-since")))
+        wait_for(self.system.healthy, "health with the restored data")
+        r = self.system.ctl("backup", "verify", "nothing.tar.zst", check=3)
+        self.assertEqual(r["code"], "backup_missing")
+
     def test_07_kill_9_of_each_process_is_survived(self):
         for name in PROCESSES:
             with self.subTest(process=name):
