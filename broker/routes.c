@@ -27,24 +27,40 @@ may_read(struct hb_broker *b, struct hb_request *req)
 	return !hb_request_is_tcp(req) || hb_access_ok(b, req);
 }
 
+/* By the capability, which only whoever prepared it has; root on the host may name it by its id. */
+static int
+cancel(struct hb_broker *b, struct hb_request *req, struct hb_error *err)
+{
+	struct {
+		const char *capability, *operation_id;
+	} in = {0};
+	const struct hb_field fields[] = {
+		{"capability", HB_FIELD_TEXT, HB_FIELD_HEX64, offsetof(__typeof__(in), capability), 64, 64},
+		{"operation_id", HB_FIELD_TEXT, 0, offsetof(__typeof__(in), operation_id), 32, 32},
+	};
+	struct hb_op op;
+
+	if (hb_fields_decode(hb_request_json(req), fields, 2, &in, err) < 0)
+		return -1;
+	if ((in.capability == NULL) == (in.operation_id == NULL))
+		return hb_fail(err, "missing_field", "name the operation by its capability");
+	if (in.operation_id && !(hb_request_roles(req) & HB_PEER_BIT(HB_PEER_OPERATOR)))
+		return hb_fail(err, "not_operator",
+			       "only root on this host may name an operation by its id: give its capability");
+	if ((in.capability ? hb_store_find_capability(b->store, in.capability, &op, err)
+			   : hb_store_find(b->store, in.operation_id, &op, err)) < 0)
+		return -1;
+	return hb_flow_cancel(b, &op, err);
+}
+
 static void
 route_cancel(struct hb_request *req, void *ctx)
 {
-	struct hb_broker *b = ctx;
-	struct {
-		const char *capability;
-	} in = {0};
-	static const struct hb_field fields[] = {
-		{"capability", HB_FIELD_TEXT, HB_FIELD_REQUIRED | HB_FIELD_HEX64, 0, 64, 64},
-	};
 	struct hb_error err;
-	struct hb_op op;
 
-	if (!hb_access_ok(b, req))
+	if (!hb_access_ok(ctx, req))
 		return;
-	if (hb_fields_decode(hb_request_json(req), fields, 1, &in, &err) < 0 ||
-	    hb_store_find_capability(b->store, in.capability, &op, &err) < 0 ||
-	    hb_flow_cancel(b, &op, &err) < 0)
+	if (cancel(ctx, req, &err) < 0)
 		hb_refuse(req, &err);
 	else
 		hb_reply_json(req, 200, json_pack("{s:s}", "status", "cancelled"));

@@ -105,6 +105,16 @@ class TestFlow(Shared):
         self.assertEqual(self.s.execute(op)["code"], "cancelled")
         self.assertEqual(self.runs(op), [])
 
+    def test_root_cancels_by_the_id(self):
+        op = self.s.prepared()
+        by_id = {"operation_id": op["operation_id"]}
+        self.assertEqual(self.s.post("/cancel", {})[1]["code"], "missing_field")
+        self.assertEqual(self.s.post("/cancel", {**by_id, "capability": op["capability"]})[1]["code"], "missing_field")
+        self.assertEqual(self.s.operation(op)["state"], "awaiting_approval")
+        self.assertEqual(self.s.post("/cancel", {"operation_id": "0" * 32})[1]["code"], "unknown_operation")
+        self.assertEqual(self.s.post("/cancel", by_id)[1], {"status": "cancelled"})
+        self.assertEqual(self.s.operation(op)["state"], "cancelled")
+
     def test_cancel_after_approval_and_while_running(self):
         op = self.approved()
         self.s.post("/cancel", {"capability": op["capability"]})
@@ -655,6 +665,8 @@ class TestTcp(unittest.TestCase):
         self.assertEqual(call(ports[0], "GET", f"/operations/{op['operation_id']}/events", secret="x")[0], 401)
         self.assertEqual(call(ports[0], "POST", "/prepare", ask, secret="x" * 64)[0], 401)
         self.assertEqual(call(ports[0], "POST", "/approval-grant", {})[0], 404)
+        by_id = {"operation_id": op["operation_id"]}
+        self.assertEqual(call(ports[0], "POST", "/cancel", by_id)[1]["code"], "not_operator")
 
 
 if __name__ == "__main__":
