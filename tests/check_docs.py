@@ -17,6 +17,11 @@ SUFFIXES = (".c", ".h", ".py", ".js", ".css", ".html")
 FOREIGN = ("tests/unit/golden/", "tests/fuzz/corpus/")
 MARKDOWN = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
+# Keys that are accepted and that nothing acts on yet, with the files that only show them; their pages say so.
+IDLE_KEYS = {"runtime.platform": (), "runtime.supervisor": (),
+             "admin.widening_needs_grant": ("admin/status.c", "admin/history.c")}
+IDLE = "Not acted on by this release."
+
 problems = []
 
 
@@ -231,6 +236,23 @@ def check_config():
                 wrong(page, f'{name}: the word "{word}" is not there')
 
 
+def check_read():
+    """Every key of the table is read by some program, or its page says that it isn't."""
+    text = {p: read(p) for p in sources() if p.endswith(".c") and not p.startswith("tests/")
+            and p != "common/config_keys.c"}
+    entries = page_keys("hermes.conf.5")
+    for name in config_keys():
+        quoted = '"' + name.replace("env.*", "env.") + ("" if "*" in name else '"')
+        readers = {p for p, t in text.items() if quoted in t} - set(IDLE_KEYS.get(name, ()))
+        said = IDLE in "\n".join(entries.get(name, []))
+        if name in IDLE_KEYS and readers:
+            wrong("tests/check_docs.py", f"{name} is read by {', '.join(sorted(readers))}: take it out of IDLE_KEYS")
+        elif not readers and not said:
+            wrong("hermes.conf.5", f'{name} is read by no program and the page does not say "{IDLE}"')
+        elif readers and said:
+            wrong("hermes.conf.5", f'{name} is read by {sorted(readers)[0]}, and the page says "{IDLE}"')
+
+
 def check_bounds():
     page = "bounds.conf.5"
     text = read("policy/bounds.c")
@@ -369,6 +391,7 @@ def main():
     check_edges()
     check_includes()
     check_config()
+    check_read()
     check_bounds()
     check_hermesctl(sys.argv[1] if len(sys.argv) > 1 else None)
     check_mentions()
