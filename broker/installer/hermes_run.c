@@ -34,7 +34,7 @@ static const char *const mode_names[MODE_COUNT] = {"namespaces", "chroot", "dire
 
 static const char usage[] =
 	"usage: hermes-run --spec-fd N [--status-fd N]   started by the installer\n"
-	"       hermes-run --spec FILE                   started by supervisord\n"
+	"       hermes-run --spec FILE [--status-file FILE]   started by supervisord\n"
 	"       hermes-run --spec FILE --modes           say which isolation works here\n"
 	"The working directory is the state directory.\n";
 
@@ -57,6 +57,7 @@ static int parse_options(int argc, char **argv, struct options *o)
 	static const struct option longs[] = {{"spec-fd", required_argument, NULL, 'f'},
 					      {"spec", required_argument, NULL, 's'},
 					      {"status-fd", required_argument, NULL, 'r'},
+					      {"status-file", required_argument, NULL, 'o'},
 					      {"modes", no_argument, NULL, 'm'},
 					      {"help", no_argument, NULL, 'h'},
 					      {"version", no_argument, NULL, 'V'},
@@ -71,7 +72,12 @@ static int parse_options(int argc, char **argv, struct options *o)
 			o->spec_file = optarg;
 		else if (c == 'r' && (o->status_fd = number(optarg)) < 0)
 			return -1;
-		else if (c == 'm')
+		else if (c == 'o') {
+			hb_close(&o->status_fd);
+			o->status_fd = open(optarg, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC);
+			if (o->status_fd < 0)
+				return -1;
+		} else if (c == 'm')
 			o->modes = true;
 		else if (c == 'h' || c == 'V') {
 			fputs(c == 'h' ? usage : "hermes-run " HB_VERSION "\n", stdout);

@@ -24,6 +24,7 @@
 
 #include "broker/installer/hermes_run.h"
 #include "broker/installer/runner_log.h"
+#include "broker/installer/runner_supervisord.h"
 #include "broker/installer/runner_tree.h"
 #include "common/buf.h"
 #include "common/fs.h"
@@ -408,6 +409,8 @@ int hb_runner_fork(const struct hb_runner_options *options, int *fd, pid_t *pid,
 	child = fork();
 	if (child == 0) {
 		close(pair[0]);
+		if (options->supervisord_socket)
+			hb_runner_supervisord(options, pair[1]);
 		runner_main(options, pair[1]);
 	}
 	close(pair[1]);

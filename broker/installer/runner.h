@@ -31,6 +31,8 @@ struct hb_runner_options {
 	uid_t uid;           /* of the payload: its leftovers are looked for */
 	int stop_timeout_ms; /* until the first start says another */
 	int hermes_run_fd;   /* the program, opened early */
+	const char *supervisord_socket; /* supervisord starts and stops it (runner_supervisord.h); NULL: we do */
+	const char *supervisord_conf;   /* the file of its program entry */
 };
 
 /* Fork it; *fd is the installer's end (non-blocking). */

@@ -348,6 +348,7 @@ static int supervisor_make(struct hb_process *process, bool trial, uint16_t port
 
 	snprintf(s->instance, sizeof(s->instance), trial ? "%.26s-trial" : "%.32s", process->host_id);
 	s->trial = trial;
+	s->supervisord = !trial && !strcmp(hb_config_text(process->config, "runtime.supervisor"), "supervisord");
 
 	s->process = process;
 	s->runner_fd = s->probe_fd = -1;

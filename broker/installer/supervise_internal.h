@@ -49,7 +49,7 @@ struct hb_supervisor {
 
 	/* configuration */
 	char instance[33]; /* marks its processes and its control group: the host id, or one made of it for a trial */
-	bool trial;
+	bool trial, supervisord; /* supervisord: it starts and stops the payload for the runner */
 	uid_t runtime_uid;
 	uint16_t port;
 	int64_t start_ms, sustain_ms, interval_ms, stop_ms, window_ms;

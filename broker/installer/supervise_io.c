@@ -53,6 +53,11 @@ int hb_supervisor_fork(struct hb_supervisor *s, struct hb_error *err)
 	int rc = -1;
 
 	snprintf(runner.host_id, sizeof(runner.host_id), "%s", s->instance);
+	/* A trial is nothing for supervisord: it lives for a minute. */
+	if (s->supervisord) {
+		runner.supervisord_socket = hb_config_text(c, "runtime.supervisord_socket");
+		runner.supervisord_conf = hb_config_text(c, "runtime.supervisord_conf");
+	}
 	runner.hermes_run_fd = open_hermes_run(err);
 	if (runner.hermes_run_fd < 0)
 		return -1;

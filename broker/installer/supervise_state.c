@@ -105,7 +105,8 @@ json_t *hb_supervisor_status(const struct hb_supervisor *s)
 				   (json_int_t)s->healthy_since, "checks", s->checks, "tools", s->tools, "last_failure",
 				   s->last_failure);
 	json_t *out = json_pack("{s:o, s:o, s:s, s:s, s:s}", "process", process_status(s), "health", health,
-				"isolation", isolation, "supervisor", "embedded", "desired",
+				"isolation", isolation, "supervisor",
+				s->supervisord ? "supervisord" : "embedded", "desired",
 				s->desired ? "running" : "stopped");
 	char address[40];
 

@@ -14,6 +14,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from installer_harness import FINAL, PATIENCE, Box, enter_namespace, eventually, payload  # noqa: E402
+from supervisord import Supervisord  # noqa: E402
 
 
 def read(path):
@@ -262,6 +263,32 @@ class Upgrade(LifecycleTest):
         self.assertEqual(os.stat(box.data).st_dev, device)
         self.assertEqual((os.stat(box.data).st_uid, os.stat(box.data).st_mode & 0o7777),
                          (box.state.uid("runtime"), 0o700))
+
+
+class UnderSupervisord(LifecycleTest):
+    def test_upgrade_and_rollback_as_a_program_of_supervisord(self):
+        box = Box()
+        self.addCleanup(box.__exit__)
+        supervisord = Supervisord(box.state.file("supervisord"))
+        self.addCleanup(supervisord.stop)
+        supervisord.start()
+        box.configure(**{"runtime." + k: v for k, v in supervisord.settings().items()})
+        box.start("installer", "fetcher")
+        one, two = self.installed(box, 1, 2)
+        self.assertEqual(box.runtime()["supervisor"], "supervisord")
+        self.assertEqual([p["pid"] for p in supervisord.programs().values()], [box.runtime()["process"]["pid"]])
+        self.assertEqual(box.run("upgrade", image=self.image(box, 3, "die_migrated"))["state"], "failed")
+        self.serving(box, two, 2)
+        self.succeeded(box.run("rollback", data="restore"))
+        self.serving(box, one, 1)
+        self.assertEqual(box.link("previous"), two)
+        # The installer's end is the payload's, killed or not, and it is started again.
+        box.crash()
+        box.start("installer")
+        self.serving(box, one, 1)
+        box.stop("installer")
+        self.assertFalse(box.serves())
+        self.assertEqual([p["statename"] in ("STOPPED", "EXITED") for p in supervisord.programs().values()], [True])
 
 
 class Rollback(LifecycleTest):

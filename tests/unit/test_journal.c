@@ -207,9 +207,11 @@ int main(void)
 {
 	Suite *s = suite_create("journal");
 	TCase *t = tcase_create("journal");
+
 	SRunner *r;
 	int failed;
 
+	tcase_set_timeout(t, 120); /* hundreds of syncs: a busy disk may take its time */
 	tcase_add_checked_fixture(t, setup, teardown);
 	tcase_add_test(t, test_steps_survive);
 	tcase_add_test(t, test_order_is_kept);
