@@ -44,11 +44,11 @@ int ctl_cmd_policy_show(struct ctl *c, int argc, char **argv)
 }
 
 struct change {
-	const char *features, *pause, *resume;
+	const char *features, *pause, *resume, *no_self;
 	const char **add, **remove, **quorum;
 };
 
-static int set_features(struct hb_policy *p, const char *list, struct hb_error *err)
+static int take_features(const char *list, unsigned *out, struct hb_error *err)
 {
 	char *copy = hb_strdup(list), *save = NULL;
 	unsigned features = 0;
@@ -62,7 +62,7 @@ static int set_features(struct hb_policy *p, const char *list, struct hb_error *
 	}
 	free(copy);
 	if (rc == 0)
-		p->features = features;
+		*out = features;
 	return rc;
 }
 
@@ -105,7 +105,8 @@ static int apply(struct hb_policy *p, const struct hb_bounds *b, void *arg, stru
 	const struct change *ch = arg;
 
 	(void)b; /* hb_policy_update refuses what lies outside them */
-	if (ch->features && set_features(p, ch->features, err) < 0)
+	if ((ch->features && take_features(ch->features, &p->features, err) < 0) ||
+	    (ch->no_self && take_features(ch->no_self, &p->no_self, err) < 0))
 		return -1;
 	for (size_t i = 0; ch->add && ch->add[i]; i++)
 		if (add_user(p, ch->add[i], err) < 0)
@@ -128,6 +129,7 @@ int ctl_cmd_policy_set(struct ctl *c, int argc, char **argv)
 		{"add-user", "ID", "a further approver (within the bounds; repeatable)", NULL, &ch.add},
 		{"remove-user", "ID", "no longer an approver (repeatable)", NULL, &ch.remove},
 		{"quorum", "FEATURE=N", "approvers needed (repeatable)", NULL, &ch.quorum},
+		{"no-self-approval", "LIST", "features where whoever asked can't approve, or none", &ch.no_self, NULL},
 		{"pause", NULL, "refuse everything until resumed", &ch.pause, NULL},
 		{"resume", NULL, "end a pause", &ch.resume, NULL},
 	};
@@ -135,7 +137,7 @@ int ctl_cmd_policy_set(struct ctl *c, int argc, char **argv)
 	struct hb_error err = {0};
 	int rc;
 
-	if (ctl_parse(c, "policy set", options, 6, argc, argv, 0, 0) < 0)
+	if (ctl_parse(c, "policy set", options, sizeof options / sizeof options[0], argc, argv, 0, 0) < 0)
 		return CTL_USAGE;
 	if (ctl_open(c, &err) < 0)
 		return ctl_error(c, &err);

@@ -310,7 +310,7 @@ class TestPatience(Chat):
 
 class TestSelfApproval(Chat):
     def test_whoever_asked_does_not_count(self):
-        self.s.policy(no_self_approval=["local"])
+        self.s.ctl("policy", "set", "--no-self-approval", "local")
         op = self.s.prepared(user="111")
         self.assertEqual([m["chat"] for m in self.api.sent() if op["operation_id"] in m["text"]], ["222"])
         mine = dict(self.message_of(op, "222"), chat="111")
