@@ -16,6 +16,7 @@
 #include "common/bind_address.h"
 #include "common/buf.h"
 #include "common/log.h"
+#include "common/paths.h"
 
 #define OPERATOR HB_PEER_BIT(HB_PEER_OPERATOR)
 #define ANYONE (OPERATOR | HB_PEER_BIT(HB_PEER_LAUNCHER))
@@ -162,7 +163,7 @@ static int sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, stru
 {
 	static const struct hb_sandbox_path paths[] = {
 		{"admin", HB_FS_READ | HB_FS_WRITE}, {"policy", HB_FS_READ | HB_FS_WRITE}, {"public", HB_FS_READ},
-		{"bounds.conf", HB_FS_READ},         {"run", HB_FS_READ},
+		{HB_PATH_CONF, HB_FS_READ},         {"run", HB_FS_READ},
 	};
 
 	struct admin *a = ctx;

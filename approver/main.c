@@ -30,7 +30,7 @@ sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error
 		{"public", HB_FS_READ},
 		{HB_PATH_APPROVER_PUBLIC, HB_FS_READ | HB_FS_WRITE | HB_FS_OPTIONAL},
 		{"policy", HB_FS_READ | HB_FS_OPTIONAL},
-		{HB_PATH_BOUNDS, HB_FS_READ | HB_FS_OPTIONAL},
+		{HB_PATH_CONF, HB_FS_READ},
 		/* Names are resolved by glibc, which loads its modules from here. */
 		{"/usr/lib", HB_FS_READ},
 	};

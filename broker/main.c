@@ -29,7 +29,7 @@ sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error
 		{"public", HB_FS_READ},
 		{"clients", HB_FS_WRITE | HB_FS_OPTIONAL}, /* the control secret goes there */
 		{"policy", HB_FS_READ | HB_FS_OPTIONAL},
-		{HB_PATH_BOUNDS, HB_FS_READ | HB_FS_OPTIONAL},
+		{HB_PATH_CONF, HB_FS_READ},
 	};
 	static uint16_t ports[HB_LISTEN_MAX + 1];
 	const char **items;

@@ -4,7 +4,7 @@
  * unprivileged processes: only the directory itself must be enterable.
  *
  * owner            path                          mode
- * root             hermes.conf, bounds.conf      0644
+ * root             conf/hermes.conf, bounds.conf 0644
  * root             public/                       0755   approver.pub, host-id; keys of a rotation (common/keyring.h)
  * approver         public/approver/              0755   what the approver signs for everybody to read: control.json
  *                                                       (pause, revocations), checkpoint.json (audit heads), 0644
@@ -16,8 +16,9 @@
 #ifndef HB_COMMON_PATHS_H
 #define HB_COMMON_PATHS_H
 
-#define HB_PATH_CONFIG "hermes.conf"
-#define HB_PATH_BOUNDS "bounds.conf"
+#define HB_PATH_CONF "conf" /* a rule on the directory holds for files that are replaced in it */
+#define HB_PATH_CONFIG HB_PATH_CONF "/hermes.conf"
+#define HB_PATH_BOUNDS HB_PATH_CONF "/bounds.conf"
 #define HB_PATH_POLICY "policy/policy.json"
 #define HB_PATH_POLICY_LOCK "policy/policy.lock"
 #define HB_PATH_POLICY_FEATURES "policy/features"

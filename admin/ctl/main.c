@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "admin/ctl/ctl.h"
+#include "common/paths.h"
 
 const struct ctl_command ctl_commands[] = {
 	{"quickstart", "[OPTIONS]", "set up, start, and install the configured image", ctl_cmd_quickstart},
@@ -181,7 +182,7 @@ static const char *default_state(void)
 {
 	struct stat st;
 
-	return stat("state/hermes.conf", &st) == 0 ? "state" : "/var/lib/hermes-broker";
+	return stat("state/" HB_PATH_CONFIG, &st) == 0 ? "state" : "/var/lib/hermes-broker";
 }
 
 /* --json and --no-input may stand anywhere, also behind the command; the rest only in front. */

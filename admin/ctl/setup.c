@@ -29,6 +29,7 @@ static const struct {
 	enum hb_peer owner;
 	bool callers;
 } directories[] = {
+	{HB_PATH_CONF, 0755, ROOT, false},
 	{"public", 0755, ROOT, false},
 	{"public/approver", 0755, HB_PEER_APPROVER, false},
 	{"public/retired", 0755, ROOT, false},
@@ -209,26 +210,6 @@ static int make_storage(const struct hb_config *config, int *changed, struct hb_
 	return hb_fs_mkdirs(AT_FDCWD, path, 0755, hb_peer_uid(HB_PEER_FETCHER), hb_peer_gid(HB_PEER_FETCHER), err);
 }
 
-/* In place: the confined processes may read this very file, and not another one that takes its name. The old text is kept
- * beside it; what a crash in between leaves is refused when it is read, and enables nothing. */
-static int overwrite(const char *path, const struct hb_buf *old, const struct hb_buf *text, struct hb_error *err)
-{
-	char previous[64];
-	int fd, rc = 0;
-
-	snprintf(previous, sizeof previous, "%s.previous", path);
-	if (hb_fs_write_atomic(AT_FDCWD, previous, old->data, old->len, 0644, 0, 0, err) < 0)
-		return -1;
-	fd = hb_fs_open_beneath(AT_FDCWD, path, O_WRONLY | O_NONBLOCK | O_CLOEXEC, 0, err);
-	if (fd < 0)
-		return -1;
-	if (pwrite(fd, text->data, text->len, 0) != (ssize_t)text->len || ftruncate(fd, (off_t)text->len) < 0 ||
-	    fsync(fd) < 0)
-		rc = hb_fail_errno(err, "write_failed", "can't write %s", path);
-	hb_close(&fd);
-	return rc;
-}
-
 /* hermes.conf with everything at its value; an existing one is kept unless settings are given. */
 static int write_config(const struct ctl_setup *s, struct hb_config **config, int *changed, struct hb_error *err)
 {
@@ -277,8 +258,7 @@ static int write_config(const struct ctl_setup *s, struct hb_config **config, in
 						  old.len == text.len && memcmp(old.data, text.data, text.len) == 0)))
 		rc = 0;
 	else {
-		rc = old.len ? overwrite(HB_PATH_CONFIG, &old, &text, err)
-			     : hb_fs_write_atomic(AT_FDCWD, HB_PATH_CONFIG, text.data, text.len, 0644, 0, 0, err);
+		rc = hb_fs_write_atomic(AT_FDCWD, HB_PATH_CONFIG, text.data, text.len, 0644, 0, 0, err);
 		++*changed;
 	}
 	hb_buf_free(&text);
@@ -310,7 +290,7 @@ static int extend_list(const char *section, const char *key, const char *item, i
 	hb_buf_add(&text, old.data, (size_t)(end - old.data));
 	hb_buf_printf(&text, end[-1] == '=' || end[-2] == '=' ? " %s" : ", %s", item);
 	hb_buf_adds(&text, end);
-	rc = overwrite(HB_PATH_BOUNDS, &old, &text, err);
+	rc = hb_fs_write_atomic(AT_FDCWD, HB_PATH_BOUNDS, text.data, text.len, 0644, 0, 0, err);
 	*changed += rc == 0;
 out:
 	hb_buf_free(&old);
@@ -395,7 +375,7 @@ int ctl_setup_state(struct ctl *c, const struct ctl_setup *s, int *changed, stru
 		return -1;
 	if (chdir(c->state) < 0)
 		return hb_fail_errno(err, "state", "can't enter %s", c->state);
-	if (write_config(s, &c->config, changed, err) < 0)
+	if (hb_fs_mkdirs(AT_FDCWD, HB_PATH_CONF, 0755, 0, 0, err) < 0 || write_config(s, &c->config, changed, err) < 0)
 		return -1;
 	hb_peers_init((uid_t)hb_config_int(c->config, "identities.base_uid"));
 	if (make_directories(changed, err) < 0 || make_secrets(c->config, changed, err) < 0 ||

@@ -117,7 +117,7 @@ static int docker_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *ou
 		{"docker", HB_FS_READ | HB_FS_WRITE}, /* ledger, audit log, what is protected */
 		{"policy", HB_FS_READ},
 		{"public", HB_FS_READ},
-		{HB_PATH_BOUNDS, HB_FS_READ | HB_FS_OPTIONAL},
+		{HB_PATH_CONF, HB_FS_READ},
 		{NULL, HB_FS_READ | HB_FS_OPTIONAL}, /* local.release, to compare its manifest */
 	};
 

@@ -153,8 +153,7 @@ static int installer_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox 
 		{"run", HB_FS_READ | HB_FS_WRITE},
 		{"policy", HB_FS_READ},
 		{"public", HB_FS_READ},
-		{HB_PATH_BOUNDS, HB_FS_READ | HB_FS_OPTIONAL},
-		{HB_PATH_CONFIG, HB_FS_READ},
+		{HB_PATH_CONF, HB_FS_READ},
 		{"/dev/null", HB_FS_READ | HB_FS_WRITE}, /* standard descriptors of workers */
 		{"/proc", HB_FS_READ}, /* the sandbox of workers, and the payload's listeners */
 	};

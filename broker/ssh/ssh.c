@@ -212,7 +212,7 @@ static int ssh_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out,
 		{"run", HB_FS_READ | HB_FS_WRITE},
 		{"policy", HB_FS_READ},
 		{"public", HB_FS_READ},
-		{HB_PATH_BOUNDS, HB_FS_READ | HB_FS_OPTIONAL},
+		{HB_PATH_CONF, HB_FS_READ},
 		{HB_SSH_PROGRAM, HB_FS_READ | HB_FS_OPTIONAL}, /* to say that it is missing */
 	};
 

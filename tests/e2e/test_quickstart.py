@@ -35,7 +35,7 @@ class Quickstart(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        if os.path.exists(os.path.join(cls.system.state, "hermes.conf")):
+        if os.path.exists(os.path.join(cls.system.state, "conf", "hermes.conf")):
             cls.system.ctl("down")
         cls.registry.stop()
         if os.environ.get("HB_KEEP"):

@@ -58,7 +58,7 @@ class DockerBox:
     def bounds(self, repositories=("docker.io/library/busybox",), bind_roots=None, **docker):
         roots = bind_roots if bind_roots is not None else [self.allowed]
         lines = "".join(f"{k} = {v}\n" for k, v in docker.items())
-        self.state.write("bounds.conf", "[users]\nallowed = 0\n\n[executors]\ndeployed = installer, docker, ssh\n\n"
+        self.state.write("conf/bounds.conf", "[users]\nallowed = 0\n\n[executors]\ndeployed = installer, docker, ssh\n\n"
                          f"[images]\nrepositories = {', '.join(repositories)}\n\n[docker]\n{lines}"
                          f"bind_roots = {', '.join(roots)}\n", 0o644)
 

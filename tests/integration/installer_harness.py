@@ -121,7 +121,7 @@ class Box:
         self.state.remove()
 
     def bounds(self, deployed="installer, docker, ssh"):
-        self.state.write("bounds.conf", "[users]\nallowed = 0\n\n[executors]\ndeployed = " + deployed +
+        self.state.write("conf/bounds.conf", "[users]\nallowed = 0\n\n[executors]\ndeployed = " + deployed +
                          "\n\n[images]\nrepositories = " + ", ".join(self.repositories) + "\n", 0o644)
 
     def image(self, mode="ok", extra=(), config=None, mark="", tweak=None):

@@ -306,7 +306,7 @@ class Whole(BackupTest):
                                                                       "backup_unverified"))
         self.assertEqual(box.call("POST", "/backups/verify", {"backup": "nothing.tar.zst"})[1]["code"],
                          "backup_missing")
-        self.assertEqual(box.call("POST", "/backups/verify", {"backup": "../../hermes.conf"})[1]["code"],
+        self.assertEqual(box.call("POST", "/backups/verify", {"backup": "../../conf/hermes.conf"})[1]["code"],
                          "backup_missing")
         self.assertEqual(box.call("POST", "/backups/verify", {})[1]["code"], "missing_field")
         self.assertEqual(self.leftovers(box), [])

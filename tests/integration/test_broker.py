@@ -595,7 +595,7 @@ class TestReplacedBounds(unittest.TestCase):
         s = System()
         self.addCleanup(s.remove)
         self.assertEqual(s.prepare()["status"], "prepared")
-        bounds = s.state.file("bounds.conf")
+        bounds = s.state.file("conf/bounds.conf")
         shutil.copy(bounds, bounds + ".new")
         os.rename(bounds + ".new", bounds)
         refused = s.prepare()

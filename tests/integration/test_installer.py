@@ -297,7 +297,7 @@ class Refusals(InstallerTest):
         box = self.box()
         request = box.sealed(image=box.image())
         path = box.state.file("public/approver.pub")
-        policy, bounds = box.state.file("policy/policy.json"), box.state.file("bounds.conf")
+        policy, bounds = box.state.file("policy/policy.json"), box.state.file("conf/bounds.conf")
 
         operation = secrets.token_hex(16)
         envelope = box.grant(request, operation)

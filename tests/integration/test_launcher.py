@@ -352,7 +352,7 @@ class Refusals(LauncherCase):
 
     def test_configuration_that_others_may_change(self):
         state = self.make()
-        os.chmod(state.file("hermes.conf"), 0o666)
+        os.chmod(state.file("conf/hermes.conf"), 0o666)
         self.refused(state, 77, "loose_permissions")
 
     def test_configuration_with_an_unknown_key(self):

@@ -103,7 +103,7 @@ class Verbs(unittest.TestCase):
         g = r["policy_generation"]
         r = self.manage("add-execution-user", "333")  # not in the bounds yet: root puts it there
         self.assertEqual((r["users"], r["policy_generation"]), (["0", "111", "333"], g + 1))
-        self.assertIn("333", self.i.read("bounds.conf"))
+        self.assertIn("333", self.i.read("conf/bounds.conf"))
         self.assertEqual(self.manage("add-execution-user", "333")["policy_generation"], g + 1)  # safe to repeat
         self.assertEqual(self.manage("remove-execution-user", "333")["users"], ["0", "111"])
         self.assertEqual(self.manage("remove-execution-user", "333", code=8)["code"], "not_found")
@@ -165,13 +165,13 @@ class Verbs(unittest.TestCase):
                ("http://a.example", "0.0.0.0"), ("http://a.example", "8.8.8.8"), ("http://a.example", "224.0.0.1"),
                ("http://a.example", "::"), ("http://a.example", "2001:db8::1"), ("http://a.example", "ff02::1"),
                ("http://a.example", "127.0.0.1"), ("http://a.example", "localhost"), ("http://a.example", "169.254.1.1")]
-        before = self.i.read("hermes.conf")
+        before = self.i.read("conf/hermes.conf")
         for args in bad:
             with self.subTest(args=args):
                 r = subprocess.run([MANAGE, "configure-execution-admin-browser", *args, "--state", self.i.state],
                                    env=self.env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
                 self.assertIn(r.returncode, (2, 3), r.stderr)
-        self.assertEqual(self.i.read("hermes.conf"), before)
+        self.assertEqual(self.i.read("conf/hermes.conf"), before)
         self.manage("configure-execution-admin-browser", "http://127.0.0.1:9797")
         self.manage("configure-execution-admin-browser", "http://127.0.0.1:9797")
         status = self.manage("execution-admin-status")
@@ -220,7 +220,7 @@ class Purge(unittest.TestCase):
             t.read_until("Type purge-execution")
             t.send("yes")
             self.assertEqual(t.end(), 3)
-            self.assertTrue(os.path.exists(i.file("hermes.conf")))
+            self.assertTrue(os.path.exists(i.file("conf/hermes.conf")))
             r = subprocess.run([MANAGE, "purge-execution", "--state", i.state], env=env, stdin=subprocess.DEVNULL,
                                capture_output=True)
             self.assertEqual(r.returncode, 3)

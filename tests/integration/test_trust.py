@@ -326,7 +326,7 @@ class TestSelfApproval(Chat):
         self.assertEqual(self.s.prepare(user="111")["code"], "no_channel")
 
     def test_the_bounds_can_ask_for_it(self):
-        name = self.s.state.file("bounds.conf")
+        name = self.s.state.file("conf/bounds.conf")
         with open(name, "a", encoding="ascii") as f:
             f.write("\n[quorum]\nno_self_approval = local\n")
         op = self.s.prepared(user="0")

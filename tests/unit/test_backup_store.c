@@ -213,7 +213,7 @@ START_TEST(test_list_and_open)
 	json_decref(list);
 	ck_works(hb_backup_open(&s, "runtime-3.tar.zst", err));
 	ck_fails(hb_backup_open(&s, "runtime-9.tar.zst", err), "backup_missing");
-	ck_fails(hb_backup_open(&s, "../../hermes.conf", err), "backup_missing");
+	ck_fails(hb_backup_open(&s, "../../conf/hermes.conf", err), "backup_missing");
 	ck_assert_int_eq(chmod("installer/backups/runtime-3.tar.zst", 0640), 0);
 	ck_fails(hb_backup_open(&s, "runtime-3.tar.zst", err), "loose_permissions");
 	ck_assert_int_eq(symlink("foreign.tar.zst", "installer/backups/link.tar.zst"), 0);

@@ -96,6 +96,7 @@ static void enter(void)
 	test_enter();
 	umask(022);
 	ck_assert_int_ge(sodium_init(), 0);
+	ck_assert_int_eq(mkdir(HB_PATH_CONF, 0755), 0);
 	ck_assert_int_eq(mkdir("policy", 0755), 0);
 	ck_assert_int_eq(mkdir("public", 0755), 0);
 	ck_assert_int_eq(mkdir(HB_PATH_APPROVER_PUBLIC, 0755), 0);

@@ -20,7 +20,8 @@ static void enter(void)
 {
 	test_enter();
 	umask(022);
-	test_puts("bounds.conf", bounds_text);
+	ck_assert_int_eq(mkdir(HB_PATH_CONF, 0755), 0);
+	test_puts(HB_PATH_BOUNDS, bounds_text);
 	ck_assert_int_eq(mkdir("policy", 0755), 0);
 	ck_assert_int_eq(chown("policy", ADMIN, ADMIN), 0);
 }
@@ -141,7 +142,7 @@ START_TEST(test_h44_missing_or_loose_is_nobody)
 	ck_fails(load(&p, err), "loose_permissions");
 	ck_assert_int_eq(chown(HB_PATH_POLICY, 0, 0), 0);
 	ck_works(load(&p, err));
-	ck_assert_int_eq(unlink("bounds.conf"), 0);
+	ck_assert_int_eq(unlink(HB_PATH_BOUNDS), 0);
 	ck_fails(load(&p, err), "bounds_missing");
 }
 END_TEST
@@ -151,11 +152,11 @@ START_TEST(test_live_policy_may_only_narrow)
 	struct hb_policy p;
 
 	put(policy_text);
-	test_puts("bounds.conf", "[users]\nallowed = 123\n");
+	test_puts(HB_PATH_BOUNDS, "[users]\nallowed = 123\n");
 	ck_fails(load(&p, err), "policy_out_of_bounds");
-	test_puts("bounds.conf", "[users]\nallowed = 0, 123\n[quorum]\nruntime = 2\n");
+	test_puts(HB_PATH_BOUNDS, "[users]\nallowed = 0, 123\n[quorum]\nruntime = 2\n");
 	ck_fails(load(&p, err), "policy_out_of_bounds");
-	test_puts("bounds.conf", "[users]\nallowed = 0, 123\n[quorum]\nssh = 3\n");
+	test_puts(HB_PATH_BOUNDS, "[users]\nallowed = 0, 123\n[quorum]\nssh = 3\n");
 	ck_works(load(&p, err));
 }
 END_TEST
@@ -259,7 +260,7 @@ START_TEST(test_update_mends_a_policy_outside_the_bounds)
 	struct hb_policy p;
 
 	ck_assert_int_eq(hb_policy_update(ADMIN, true, change, &o, NULL, NULL), 1);
-	test_puts("bounds.conf", "[users]\nallowed = 456\n[quorum]\ndocker = 2\n");
+	test_puts(HB_PATH_BOUNDS, "[users]\nallowed = 456\n[quorum]\ndocker = 2\n");
 	ck_fails(load(&p, err), "policy_out_of_bounds");
 	o.user = "456";
 	ck_assert_int_eq(hb_policy_update(ADMIN, false, change, &o, NULL, NULL), 1);
@@ -356,7 +357,7 @@ START_TEST(test_changes_are_noticed)
 	ck_assert_int_eq(hb_policy_update(ADMIN, true, change, &o, NULL, NULL), 1);
 	ck_assert(hb_policy_changed(&stamp));
 	ck_assert(!hb_policy_changed(&stamp));
-	ck_assert_int_eq(unlink("bounds.conf"), 0);
+	ck_assert_int_eq(unlink(HB_PATH_BOUNDS), 0);
 	ck_assert(hb_policy_changed(&stamp));
 	ck_assert(!hb_policy_changed(&stamp));
 }
