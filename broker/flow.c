@@ -126,7 +126,7 @@ check_grant(struct hb_broker *b, const struct hb_op *op, const struct hb_grant *
 				return hb_fail(err, "grant_malformed", "user %s is named twice",
 					       g->user_ids[i]);
 	}
-	if (g->approved && strcmp(g->requested_by, op->user_id) != 0)
+	if (*g->requested_by && strcmp(g->requested_by, op->user_id) != 0)
 		return hb_fail(err, "grant_wrong_operation",
 			       "the grant names another user as the one who asked");
 	for (size_t i = 0;

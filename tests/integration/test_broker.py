@@ -387,7 +387,7 @@ class TestRefused(Shared):
             self.assertEqual(self.deliver(op, bad)["code"], "grant_bad_signature", name)
         signed = {"audience": "0" * 32, "digest": "0" * 64, "summary_digest": "0" * 64, "capability": "0" * 64,
                   "operation_id": other["operation_id"], "session": "s2", "user_ids": ["999"], "generation": 99,
-                  "target": "ssh", "feature": "ssh", "action": "run"}
+                  "target": "ssh", "feature": "ssh", "action": "run", "requested_by": "999"}
         for name, value in signed.items():
             self.assertRegex(self.deliver(op, self.grant(op, **{name: value})).get("code", "accepted"), "^grant_", name)
         then = good["grant"]["issued_at"] - 100
