@@ -440,6 +440,11 @@ class Binds(Case):
             self.refused("floor_bind", self.bind(os.path.join(alias, "public")))
         finally:
             subprocess.run(["umount", alias], check=True)
+        subprocess.run(["mount", "--bind", os.path.dirname(state), alias], check=True)
+        try:
+            self.refused("floor_bind", self.bind(alias))
+        finally:
+            subprocess.run(["umount", alias], check=True)
         self.refused("floor_bind", self.bind(ENGINE.socket))
         self.refused("floor_bind", self.bind(os.path.join(ENGINE.dir, "root")))
 
