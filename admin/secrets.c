@@ -125,6 +125,7 @@ void admin_put_bot_token(struct hb_request *req, void *ctx)
 		const char *token;
 	} in = {0};
 	static const struct hb_field fields[] = {{"token", HB_FIELD_TEXT, HB_FIELD_REQUIRED, 0, 1, TOKEN_MAX}};
+	struct admin *a = ctx;
 	struct hb_error err = {0};
 	json_t *body = NULL;
 
@@ -135,12 +136,14 @@ void admin_put_bot_token(struct hb_request *req, void *ctx)
 	if (token_well_formed(in.token))
 		body = json_pack("{s:s}", "token", in.token);
 	sodium_memzero((char *)in.token, strlen(in.token)); /* it lives as long as the request otherwise */
-	if (body)
+	if (body) {
 		hand_over(ctx, req, "bot_token", HB_PEER_APPROVER, "/bot-token", body);
-	else
-		admin_refuse(req, 422, "bot_token_malformed",
-			     "a bot token is digits, a colon and 20 or more letters, digits, _ or -; to remove the one "
-			     "that is set use POST /admin/bot-token/clear");
+		return;
+	}
+	hb_audit_append(a->process->audit, "bot_token", "refused", NULL, NULL);
+	admin_refuse(req, 422, "bot_token_malformed",
+		     "a bot token is digits, a colon and 20 or more letters, digits, _ or -; to remove the one "
+		     "that is set use POST /admin/bot-token/clear");
 }
 
 static bool empty_body(struct hb_request *req)
