@@ -212,7 +212,7 @@ class TestFlow(Shared):
                          {"status": "ok", "releases": [{"manifest_digest": "ee" * 32}]})
         self.assertEqual(self.s.get("/runtime")["enabled"], True)
         self.assertEqual(self.s.post("/runtime/verify", {})[1], {"status": "accepted"})
-        self.assertEqual(self.s.post("/discover", {"kind": "ssh_profiles"})[1]["code"], "not_deployed")
+        self.assertEqual(self.s.post("/discover", {"kind": "ssh_profiles"})[1]["code"], "feature_disabled")
 
     def test_busy_burns_nothing(self):
         self.s.fake(execute="busy")
