@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include "broker/installer/data_swap.h"
 #include "broker/installer/snapshot.h"
 #include "broker/installer/spec.h"
+#include "common/buf.h"
 #include "common/fs.h"
 #include "common/ids.h"
 #include "common/json.h"
@@ -147,15 +150,16 @@ static json_t *remember(const struct hb_store *s, const char *data, struct hb_er
 {
 	char current[HB_HEX256], previous[HB_HEX256];
 	json_t *activation = NULL;
+	int holds = data[0] ? hb_data_holds(data, err) : 1;
 	bool desired;
 
-	if (hb_store_link(s, "current", current, err) < 0 ||
+	if (holds < 0 || hb_store_link(s, "current", current, err) < 0 ||
 	    hb_store_link(s, "previous", previous, err) < 0 || hb_desired_get(&desired, err) < 0 ||
 	    hb_activation_load(&activation, err) < 0)
 		return NULL;
-	return json_pack("{s:s, s:s, s:b, s:o, s:s}", "current", current, "previous", previous,
+	return json_pack("{s:s, s:s, s:b, s:o, s:s, s:b}", "current", current, "previous", previous,
 			 "desired", desired, "activation", activation ? activation : json_null(),
-			 "data_path", data);
+			 "data_path", data, "data_fresh", holds == 0);
 }
 
 static int write_new(struct hb_work *w, const json_t *old, const json_t *next, struct hb_error *err)
@@ -173,6 +177,21 @@ static int write_new(struct hb_work *w, const json_t *old, const json_t *next, s
 	return hb_desired_set(true, err);
 }
 
+/* What a release that never became healthy left in a data directory that was empty before it: the next attempt must
+ * begin as this one did, and nothing is thrown away. Where the parent directory may not be written (it holds the state
+ * directory), it stays. */
+static void set_aside(const json_t *old)
+{
+	const char *data = hb_json_text(old, "data_path", "");
+	char *aside;
+
+	if (!hb_json_bool(old, "data_fresh", false) || !data[0] || hb_data_holds(data, NULL) != 1)
+		return;
+	aside = hb_asprintf("%s.failed-%lld", data, (long long)hb_now());
+	(void)renameat2(AT_FDCWD, data, AT_FDCWD, aside, RENAME_NOREPLACE);
+	free(aside);
+}
+
 int hb_undo_files(const struct hb_store *s, const json_t *old, struct hb_error *err)
 {
 	const json_t *snapshot = json_object_get(old, "snapshot");
@@ -183,6 +202,7 @@ int hb_undo_files(const struct hb_store *s, const json_t *old, struct hb_error *
 	    hb_store_link_set(s, "previous", hb_json_text(old, "previous", ""), err) < 0 ||
 	    state_save(ACTIVATION_PATH, json_object_get(old, "activation"), err) < 0)
 		return -1;
+	set_aside(old);
 	return hb_desired_set(hb_json_bool(old, "desired", false), err);
 }
 

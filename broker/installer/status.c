@@ -88,10 +88,13 @@ static void find_fault(struct hb_installer *in, json_t *checks, struct hb_error 
 	if (!ok)
 		*first = err;
 	ok = hb_policy_view_load(hb_peer_uid(HB_PEER_ADMIN), &view, &err) == 0;
-	json_object_set_new(checks, "policy", json_boolean(ok));
-	if (ok)
+	if (ok) {
+		/* An older file that was put back refuses every grant: say so before one is asked for. */
+		ok = hb_ledger_see_generation(in->ledger, view.live.generation, &err) == 0;
 		hb_policy_view_free(&view);
-	else if (!first->code[0])
+	}
+	json_object_set_new(checks, "policy", json_boolean(ok));
+	if (!ok && !first->code[0])
 		*first = err;
 	ok = hb_fs_space(in->store.fd, ".", &bytes, &inodes, &err) == 0;
 	json_object_set_new(checks, "store",

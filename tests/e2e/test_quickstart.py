@@ -187,7 +187,7 @@ class Quickstart(unittest.TestCase):
         # A second client asks; before anybody decides, the policy changes.
         with open(os.path.join(self.system.state, "broker", "control-secret"), encoding="ascii") as f:
             secret = f.read().strip()
-        body = json.dumps({"feature": "runtime", "request": {"action": "stop"}, "user_id": "0", "session": "s"})
+        body = json.dumps({"feature": "runtime", "request": {"action": "restart"}, "user_id": "0", "session": "s"})
         r = subprocess.run(["curl", "-s", "--unix-socket", "run/broker/sock", "-H", "X-Broker-Secret: " + secret,
                             "-H", "Content-Type: application/json", "-d", body, "http://broker/prepare"],
                            cwd=self.system.state, capture_output=True, text=True, check=True)
@@ -196,6 +196,17 @@ class Quickstart(unittest.TestCase):
         wait_for(lambda: self.system.ctl("operations", "show", operation)["state"] == "revoked", "revocation")
         self.assertNotEqual(subprocess.run([CTL, "--state", self.system.state, "approve", "--yes", operation],
                                            capture_output=True).returncode, 0)
+
+    def test_12b_bounds_replaced_by_an_editor_are_read_at_once(self):
+        bounds = os.path.join(self.system.state, "conf", "bounds.conf")
+        with open(bounds, encoding="utf-8") as f:
+            text = f.read()
+        with open(bounds + ".new", "w", encoding="utf-8") as f:
+            f.write(text.replace("allowed = 0", "allowed = 0, 555"))
+        os.rename(bounds + ".new", bounds)
+        self.system.ctl("policy", "set", "--add-user", "555", check=0)
+        wait_for(lambda: self.system.ctl("status")["ok"], "health with the new bounds")
+        self.system.ctl("runtime", "restart", "--approve", check=0)
 
     def test_13_down_leaves_no_process(self):
         pids = [self.system.pid(n) for n in PROCESSES]

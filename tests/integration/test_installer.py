@@ -489,6 +489,16 @@ class Activation(InstallerTest):
         self.assertEqual(len(box.releases()), 1)
         self.succeeded(box.run(image=box.image()))
 
+    def test_h23_first_install_that_fails_leaves_no_data_in_the_way(self):
+        box = self.box()
+        data = box.state.settings["runtime.data"]
+        self.assertEqual(box.run(image=box.image("unhealthy"))["state"], "failed")
+        self.assertFalse(os.path.exists(data) and os.listdir(data))
+        aside = [n for n in os.listdir(os.path.dirname(data)) if n.startswith(os.path.basename(data) + ".failed-")]
+        self.assertEqual(len(aside), 1)  # nothing is thrown away
+        self.assertIn("starts", os.listdir(os.path.join(os.path.dirname(data), aside[0])))
+        self.succeeded(box.run(image=box.image()))
+
     def test_port_taken_by_somebody_else(self):
         import socket
         box = self.box()

@@ -307,9 +307,9 @@ class Failures(Case):
         self.assertEqual({int(status[c], 16) for c in ("CapPrm", "CapEff", "CapInh", "CapAmb")}, {0})
         self.assertEqual((status["NoNewPrivs"], status["Seccomp"]), ("1", "2"))
         targets = sorted(v for k, v in links.items() if int(k) > 2)
-        self.assertEqual(len(targets), 3, links)  # staging, its rootfs, the socket
-        self.assertTrue(targets[0].endswith("/staging") and targets[1].endswith("/rootfs"), targets)
-        self.assertTrue(targets[2].startswith("socket:"), targets)
+        self.assertEqual(len(targets), 4, links)  # staging (and once more to sync it), its rootfs, the socket
+        self.assertTrue(targets[1].endswith("/staging") and targets[2].endswith("/rootfs"), targets)
+        self.assertTrue(targets[3].startswith("socket:"), targets)
 
 
 if __name__ == "__main__":
