@@ -192,7 +192,7 @@ class Quickstart(unittest.TestCase):
                             "-H", "Content-Type: application/json", "-d", body, "http://broker/prepare"],
                            cwd=self.system.state, capture_output=True, text=True, check=True)
         operation = json.loads(r.stdout)["operation_id"]
-        self.system.ctl("policy", "set", "--features", "runtime,docker", check=0)
+        self.system.ctl("policy", "set", "--features", "runtime,ssh", check=0)
         wait_for(lambda: self.system.ctl("operations", "show", operation)["state"] == "revoked", "revocation")
         self.assertNotEqual(subprocess.run([CTL, "--state", self.system.state, "approve", "--yes", operation],
                                            capture_output=True).returncode, 0)
