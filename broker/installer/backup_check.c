@@ -31,7 +31,7 @@ void hb_backup_on_hashed(uint64_t done, void *arg)
 }
 
 int hb_backup_need_room(int fd, const char *where, uint64_t need, const char *what,
-		     struct hb_error *err)
+			struct hb_error *err)
 {
 	uint64_t bytes, inodes;
 
@@ -48,7 +48,7 @@ int hb_backup_need_room(int fd, const char *where, uint64_t need, const char *wh
 }
 
 json_t *hb_backup_record_make(const char *name, const json_t *head, const json_t *databases,
-			   const char *sha256, uint64_t size)
+			      const char *sha256, uint64_t size)
 {
 	json_t *r = json_deep_copy(head);
 
@@ -109,8 +109,10 @@ static int read_archive(struct hb_work *w, int archive_fd, int dest_fd, const ch
 	p.bytes = (uint64_t)hb_json_int(said, "bytes", 0);
 	p.files = (uint64_t)hb_json_int(said, "files", 0);
 	sqlite = (uint64_t)hb_json_int(said, "sqlite_bytes", 0);
-	if (hb_backup_need_room(dest_fd, dest, (whole ? p.bytes + p.files * 4096 : sqlite) + sqlite + HB_BACKUP_RESERVE,
-		      whole ? "what is in the backup" : "the check of its databases", err) == 0)
+	if (hb_backup_need_room(
+		    dest_fd, dest,
+		    (whole ? p.bytes + p.files * 4096 : sqlite) + sqlite + HB_BACKUP_RESERVE,
+		    whole ? "what is in the backup" : "the check of its databases", err) == 0)
 		rc = hb_backup_reader_run(r, hb_backup_on_progress, &p, databases, err);
 	hb_backup_reader_free(r);
 	if (rc == 0)
@@ -121,7 +123,7 @@ static int read_archive(struct hb_work *w, int archive_fd, int dest_fd, const ch
 
 /* Into a scratch directory, the databases only. */
 int hb_backup_check_archive(struct hb_work *w, int archive_fd, json_t **head, json_t **databases,
-			 struct hb_error *err)
+			    struct hb_error *err)
 {
 	char name[64];
 	int dir = scratch_create(w, name, err), rc = -1;
@@ -245,8 +247,8 @@ int hb_backup_restore_into(struct hb_work *w, const char *name, const char *sha2
 			name);
 		goto out;
 	}
-	if (read_archive(w, fd, dest_fd, hb_config_text(w->config, "runtime.data"), true, "restore", &said, &databases, err) <
-		    0 ||
+	if (read_archive(w, fd, dest_fd, hb_config_text(w->config, "runtime.data"), true, "restore",
+			 &said, &databases, err) < 0 ||
 	    hb_data_fresh_adopt(dest_fd, w->store->unpack_uid, w->runtime_uid, err) < 0)
 		goto out;
 	json_object_set(said, "databases", databases);

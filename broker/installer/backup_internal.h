@@ -18,12 +18,14 @@ void hb_backup_on_progress(uint64_t bytes, uint64_t files, void *arg);
 void hb_backup_on_hashed(uint64_t done, void *arg);
 
 /* Code not_enough_space. `where` and `what` are for the message. */
-int hb_backup_need_room(int fd, const char *where, uint64_t need, const char *what, struct hb_error *err);
+int hb_backup_need_room(int fd, const char *where, uint64_t need, const char *what,
+			struct hb_error *err);
 
-/* Read it whole in a scratch directory among the backups; only the databases are written there, for their check. head and
- * databases are new objects, set on success only. */
-int hb_backup_check_archive(struct hb_work *w, int archive_fd, json_t **head, json_t **databases, struct hb_error *err);
-json_t *hb_backup_record_make(const char *name, const json_t *head, const json_t *databases, const char *sha256,
-			      uint64_t size);
+/* Read it whole in a scratch directory among the backups; only the databases are written there, for
+ * their check. head and databases are new objects, set on success only. */
+int hb_backup_check_archive(struct hb_work *w, int archive_fd, json_t **head, json_t **databases,
+			    struct hb_error *err);
+json_t *hb_backup_record_make(const char *name, const json_t *head, const json_t *databases,
+			      const char *sha256, uint64_t size);
 
 #endif

@@ -126,7 +126,7 @@ static int check_entry(const struct hb_backup_manifest *m, const struct hb_backu
 			       "\"%s\" has mode %04o; setuid, setgid and sticky bits are refused",
 			       shown, e->mode);
 	if (e->type == HB_BACKUP_LINK &&
-	    (e->target[0] == '\0' || strlen(e->target) > PATH_BYTES_MAX ||
+	    (!e->target || e->target[0] == '\0' || strlen(e->target) > PATH_BYTES_MAX ||
 	     !link_stays_inside(e->path, e->target, data_mount)))
 		return hb_fail(err, "unsafe_link",
 			       "the link \"%s\" leads out of the data directory; remove it or "

@@ -3,10 +3,11 @@
  * member in the order in which it follows (walk.h), so that a reader can hold the archive against
  * it entry by entry.
  *
- *   {"format":"hermes-runtime-backup","version":1,"host_id":..,"created_at":N,"operation_id":..,"release":..,"image":..,
- *    "files":N,"directories":N,"links":N,"bytes":N,"left_out":N,
+ *   {"format":"hermes-runtime-backup","version":1,"host_id":..,"created_at":N,"operation_id":..,
+ *    "release":..,"image":..,"files":N,"directories":N,"links":N,"bytes":N,"left_out":N,
  *    "entries":[{"path":".","type":"directory","mode":"0700","mtime":N},
- *               {"path":"data.db","type":"file","mode":"0600","mtime":N,"size":N,"sha256":..,"sqlite":true},
+ *               {"path":"data.db","type":"file","mode":"0600","mtime":N,"size":N,"sha256":..,
+ *                "sqlite":true},
  *               {"path":"run","type":"link","mtime":N,"target":"server/run"}]}
  *
  * Paths and targets are bytes, escaped as in mtree(5). What a manifest may say is decided here and

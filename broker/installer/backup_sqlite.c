@@ -178,7 +178,7 @@ int hb_backup_check_databases(const struct hb_backup_manifest *m, json_t *list,
 		const struct hb_backup_entry *e = &m->entries[i];
 		struct hb_buf path = HB_BUF_INIT;
 		int64_t pages = 0, rows = 0;
-		char note[128];
+		char note[128] = "";
 		int rc;
 
 		if (!e->sqlite)

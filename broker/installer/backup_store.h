@@ -2,17 +2,18 @@
  * The directory of backups: root's, 0700, never inside the data directory or the disposable
  * storage.
  *
- *   runtime-20261201T020000Z-1a2b3c4d.tar.zst        an archive (backup_archive.h), 0600; ".age"
- * behind it: encrypted runtime-20261201T020000Z-1a2b3c4d.tar.zst.json   its record: what it holds,
- * its hash, when it was last verified .new-<name>, .scratch-<operation>                being made;
- * leftovers after a crash
+ *   runtime-<time>-<8 hex>.tar.zst         an archive (backup_archive.h), 0600
+ *   runtime-<time>-<8 hex>.tar.zst.age     the same, encrypted
+ *   <archive>.json                         its record: what it holds, its hash, when last verified
+ *   .new-<name>, .scratch-<random>         being made; leftovers after a crash
  *
  * A record is a note of what was seen on this host, not a proof: before a restore the archive is
  * hashed and read whole.
  *
- *   {"version":1,"name":..,"sha256":..,"size":N,"created_at":N,"host_id":..,"operation_id":..,"release":..,"image":..,
- *    "files":N,"directories":N,"links":N,"bytes":N,"left_out":N,"encrypted":bool,"last_verified":N,
- *    "databases":[{path, pages, rows, state, note}], "drill":{at, ok, proves, error}?}
+ *   {"version":1,"name":..,"sha256":..,"size":N,"created_at":N,"host_id":..,"operation_id":..,
+ *    "release":..,"image":..,"files":N,"directories":N,"links":N,"bytes":N,"left_out":N,
+ *    "encrypted":bool,"last_verified":N,"databases":[{path, pages, rows, state, note}],
+ *    "drill":{at, ok, release, proves | error, code}?}
  */
 #ifndef HB_INSTALLER_BACKUP_STORE_H
 #define HB_INSTALLER_BACKUP_STORE_H
@@ -68,8 +69,8 @@ int hb_backup_record_save(const struct hb_backup_store *s, const json_t *record,
 /* Exactly the members above. Code record_broken. */
 int hb_backup_record_check(const json_t *record, const char *name, struct hb_error *err);
 
-/* Every archive, newest first: its record and "recorded": true, or {name, size, created_at: 0,
- * encrypted, recorded: false}. */
+/* Every archive, newest first: its record and "recorded": true, or {name, size, created_at (of
+ * the file), encrypted, recorded: false}. */
 json_t *hb_backup_list(const struct hb_backup_store *s, struct hb_error *err);
 
 /* Remove our own archives beyond the newest `keep`, and those older than max_age seconds (0: none

@@ -6,7 +6,7 @@
  *   <data>.before-<operation>         the old one, set aside; kept for undo
  *
  * Both names hold the operation's id, so which of them exist tells how far it came. The object that
- * describes it (in the `old` of the journal's activate step, as "data") is {path, id, had}.
+ * describes it (in the `old` of the journal's activate step, as "swap") is {path, id, had}.
  */
 #ifndef HB_INSTALLER_DATA_SWAP_H
 #define HB_INSTALLER_DATA_SWAP_H
@@ -17,7 +17,7 @@
 
 #include "common/error.h"
 
-/* Can the directory be swapped, and how large may the new one be: refuses mount points and parents
+/* Can the directory be swapped: refuses mount points and parents
  * that can't be written. *parent_fd: where it lies. Codes: data_not_swappable, data_unusable. */
 int hb_data_swap_check(const char *path, const char *id, int *parent_fd, struct hb_error *err);
 /* Makes <data>.restore-<id> for the reader with this uid; its descriptor. */
