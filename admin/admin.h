@@ -2,7 +2,8 @@
  * What the files of admin share.
  *
  *   main.c      start, routes, sandbox        auth.c      Host, origin, key: before any route
- *   edit.c      changes of live policy        secrets.c   bot token, control secret: handed on, never read
+ *   edit.c      changes of live policy        widen.c     those that wait for an approver's grant
+ *                                             secrets.c   bot token, control secret: handed on, never read
  *   status.c    what every service says       metrics.c   the same for Prometheus
  *   relay.c     operations, runtime           events.c    changes as server-sent events
  *   history.c   what policy and health were   audit.c     the audit view
@@ -15,6 +16,7 @@
 #include <sys/queue.h>
 
 #include "common/fs.h"
+#include "common/ledger.h"
 #include "common/process.h"
 #include "policy/live.h"
 
@@ -34,6 +36,7 @@ struct admin {
 	int64_t refused_audited_at;
 	long long refused_unrecorded;
 	long long requests, refusals, key_failures; /* since start, for /metrics */
+	struct hb_ledger *ledger; /* of changes that approvers granted */
 	struct admin_history *history;
 	struct admin_events *events;
 	struct event *tick;
@@ -85,6 +88,12 @@ bool admin_state_final(const char *state);
 /* edit.c: {"status":"ok","policy_generation":N}; the generation is also told to listeners and history. */
 json_t *admin_changed(struct admin *a, const struct hb_policy *after);
 
+/* widen.c: does `after` let more be asked or approved than `before`? */
+bool admin_widens(const struct hb_policy *before, const struct hb_policy *after);
+/* Ask the approvers for it; answers pending_approval, or why not. */
+void admin_widen_ask(struct admin *a, struct hb_request *req, const struct hb_policy *before,
+		     const struct hb_policy *after);
+
 #define ADMIN_HANDLER(name) void name(struct hb_request *req, void *ctx)
 ADMIN_HANDLER(admin_health);
 ADMIN_HANDLER(admin_status);
@@ -103,6 +112,9 @@ ADMIN_HANDLER(admin_policy);
 ADMIN_HANDLER(admin_stream);
 ADMIN_HANDLER(admin_metrics);
 ADMIN_HANDLER(admin_page);
+ADMIN_HANDLER(admin_seal);
+ADMIN_HANDLER(admin_execute);
+ADMIN_HANDLER(admin_execution);
 
 /* page.c: is this the path of one of the page's files? They need no key. */
 bool admin_is_page(const char *path);

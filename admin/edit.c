@@ -105,6 +105,24 @@ json_t *admin_changed(struct admin *a, const struct hb_policy *after)
 	return json_pack("{s:s,s:I}", "status", "ok", "policy_generation", (json_int_t)after->generation);
 }
 
+/* True when the change widens the policy and such changes want a grant: it has been asked for. */
+static bool waits(struct admin *a, struct hb_request *req, hb_policy_change change, void *asked)
+{
+	struct hb_policy_view view = {0};
+	struct hb_policy wanted;
+	bool asks;
+
+	if (!hb_config_bool(a->process->config, "admin.widening_needs_grant") ||
+	    hb_policy_view_load(hb_peer_uid(HB_PEER_ADMIN), &view, NULL) < 0)
+		return false; /* what can't be loaded is refused by the change itself */
+	wanted = view.live;
+	asks = change(&wanted, view.bounds, asked, NULL) == 0 && admin_widens(&view.live, &wanted);
+	if (asks)
+		admin_widen_ask(a, req, &view.live, &wanted);
+	hb_policy_view_free(&view);
+	return asks;
+}
+
 /* Intent first (no record, no change), then the change, then what came of it. `asked` is what the record shows as new. */
 static void edit(struct admin *a, struct hb_request *req, const char *action, const char *member,
 		 hb_policy_change change, json_t *asked)
@@ -120,6 +138,10 @@ static void edit(struct admin *a, struct hb_request *req, const char *action, co
 	if (hb_audit_append(a->process->audit, action, "intent", detail, &err) < 0) {
 		json_decref(detail);
 		hb_reply_error(req, 503, &err);
+		return;
+	}
+	if (waits(a, req, change, asked)) {
+		json_decref(detail);
 		return;
 	}
 	rc = hb_policy_update(hb_peer_uid(HB_PEER_ADMIN), false, change, asked, &after, &err);

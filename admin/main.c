@@ -6,7 +6,8 @@
  * made by the broker and never seen here. Called by: whoever has the key, on loopback (127.0.0.1:8752) and on one private
  * address if one is configured; over the Unix socket by root's command line, and its health by the launcher. Calls:
  * /health of every service, the runtime's status at the installer, operations and a new control secret at the broker, a
- * new bot token at the approver.
+ * new bot token at the approver. With admin.widening_needs_grant it is also the executor of changes that widen the policy,
+ * which the broker hands it with a person's grant.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +18,10 @@
 #include "common/buf.h"
 #include "common/log.h"
 #include "common/paths.h"
+#include "common/paths.h"
 
 #define OPERATOR HB_PEER_BIT(HB_PEER_OPERATOR)
+#define BROKER HB_PEER_BIT(HB_PEER_BROKER)
 #define ANYONE (OPERATOR | HB_PEER_BIT(HB_PEER_LAUNCHER))
 #define LOOK (HB_ROUTE_TCP | HB_ROUTE_NOBODY)
 #define SMALL 8192 /* a list of 64 users and a bot token fit many times */
@@ -43,6 +46,9 @@ static const struct hb_route routes[] = {
 	{HB_GET, "/admin/policy", OPERATOR, 0, LOOK, admin_policy},
 	{HB_GET, "/admin/events", OPERATOR, 0, LOOK, admin_stream},
 	{HB_GET, "/metrics", OPERATOR, 0, LOOK, admin_metrics},
+	{HB_POST, "/seal", BROKER, 0, 0, admin_seal},
+	{HB_POST, "/execute", BROKER, 0, 0, admin_execute},
+	{HB_POST, "/status", BROKER, SMALL, 0, admin_execution},
 	{HB_GET, "/", 0, 0, LOOK, admin_page},
 	{HB_GET, "/index.html", 0, 0, LOOK, admin_page},
 	{HB_GET, "/style.css", 0, 0, LOOK, admin_page},
@@ -91,6 +97,7 @@ static void close_admin(void *ctx)
 		event_free(a->tick);
 	admin_events_free(a->events);
 	admin_history_free(a->history);
+	hb_ledger_close(a->ledger);
 	free(a);
 }
 
@@ -103,7 +110,7 @@ static void *open_admin(struct hb_process *p, struct hb_error *err)
 	a->process = p;
 	a->history = admin_history_open();
 	a->events = admin_events_new(a);
-	if (read_listen(a, at, &count, err) < 0) {
+	if (read_listen(a, at, &count, err) < 0 || hb_ledger_open(HB_PATH_LEDGER("admin"), &a->ledger, NULL, err) < 0) {
 		close_admin(a);
 		return NULL;
 	}

@@ -60,6 +60,13 @@ copy(char *out, size_t size, const char *text)
 	memccpy(out, text, 0, size - 1);
 }
 
+/* Who may approve is every approver's business, whoever is at the page. */
+static bool
+for_everyone(const struct hb_ask *ask)
+{
+	return strcmp(ask->feature, "policy") == 0;
+}
+
 size_t
 hb_recipients(struct hb_approver *a, const struct hb_ask *ask, char (*users)[24], size_t max)
 {
@@ -67,7 +74,7 @@ hb_recipients(struct hb_approver *a, const struct hb_ask *ask, char (*users)[24]
 
 	bool no_self = a->policy_ok && hb_policy_no_self(&a->policy, ask->feature);
 
-	if (ask->quorum <= 1 && !no_self) {
+	if (ask->quorum <= 1 && !no_self && !for_everyone(ask)) {
 		copy(users[0], 24, ask->user_id);
 		return 1;
 	}
@@ -97,7 +104,7 @@ hb_may_decide(struct hb_approver *a, const struct hb_ask *ask, const char *user_
 			       "%s operations can't be approved by whoever asked for them; another "
 			       "approver must",
 			       ask->feature);
-	if (ask->quorum <= 1 && !no_self && !self)
+	if (ask->quorum <= 1 && !no_self && !self && !for_everyone(ask))
 		return hb_fail(err, "not_a_recipient", "this operation is for user %s to decide",
 			       ask->user_id);
 	return 0;
@@ -193,7 +200,6 @@ check(struct hb_approver *a, const struct request_in *in, struct hb_ask *ask,
       struct hb_buf *summary, struct hb_error *err)
 {
 	const char *feature = hb_feature_canonical(in->feature);
-	unsigned bit;
 	int64_t now = hb_now();
 
 	if (!feature || strcmp(feature, in->feature) != 0)
@@ -232,12 +238,7 @@ check(struct hb_approver *a, const struct request_in *in, struct hb_ask *ask,
 	if (hb_bounds_check(a->policy.bounds, feature, in->request, err) < 0 ||
 	    hb_floor_check(feature, in->request, err) < 0)
 		return -1;
-	bit = hb_feature_bit(feature);
-	ask->quorum = a->policy.live.quorum[__builtin_ctz(bit)];
-	if (ask->quorum < hb_bounds_quorum(a->policy.bounds, feature))
-		ask->quorum = hb_bounds_quorum(a->policy.bounds, feature);
-	if (ask->quorum < 1)
-		ask->quorum = 1;
+	ask->quorum = hb_policy_quorum(&a->policy.live, a->policy.bounds, feature);
 	copy(ask->feature, sizeof(ask->feature), feature);
 	copy(ask->target, sizeof(ask->target), in->target);
 	copy(ask->action, sizeof(ask->action), hb_operation_action(feature, in->request));

@@ -89,6 +89,8 @@ struct hb_broker {
 };
 
 /* access.c */
+/* admin, by its uid: asks for changes of policy, and for nothing else. */
+bool hb_broker_is_admin(const struct hb_request *req);
 /* True when the caller may go on; otherwise it has been answered. */
 bool hb_access_ok(struct hb_broker *b, struct hb_request *req);
 void hb_access_refused(const char *why, uid_t uid, const char *path, void *ctx);

@@ -104,9 +104,7 @@ check_grant(struct hb_broker *b, const struct hb_op *op, const struct hb_grant *
 					 .summary_digest = op->summary_digest,
 					 .generation = op->generation,
 					 .now = hb_now()};
-	unsigned bit = hb_feature_bit(op->feature);
-	int live = bit ? b->policy.live.quorum[__builtin_ctz(bit)] : 1;
-	int least = hb_bounds_quorum(b->policy.bounds, op->feature);
+	int needed = hb_policy_quorum(&b->policy.live, b->policy.bounds, op->feature);
 
 	as_approved.approved = true;
 	if (hb_grant_check(&as_approved, &expect, err) < 0)
@@ -134,11 +132,9 @@ check_grant(struct hb_broker *b, const struct hb_op *op, const struct hb_grant *
 		if (strcmp(g->user_ids[i], op->user_id) == 0)
 			return hb_fail(err, "grant_self_approval",
 				       "user %s asked for it and may not approve it", op->user_id);
-	if (live > least)
-		least = live;
-	if (g->approved && (int)g->user_count < least)
+	if (g->approved && (int)g->user_count < needed)
 		return hb_fail(err, "grant_quorum", "%zu of %d approvers have signed",
-			       g->user_count, least);
+			       g->user_count, needed);
 	return 0;
 }
 

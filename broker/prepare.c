@@ -263,6 +263,11 @@ hb_route_prepare(struct hb_request *req, void *ctx)
 			"unknown feature; there are runtime, local, docker and ssh");
 		goto refused;
 	}
+	if ((strcmp(feature, "policy") == 0) != hb_broker_is_admin(req)) {
+		hb_fail(&err, "unknown_feature",
+			"changes of policy are asked for by admin, and admin asks for nothing else");
+		goto refused;
+	}
 	memccpy(p->op.feature, feature, 0, sizeof(p->op.feature) - 1);
 	memccpy(p->op.target, hb_feature_target(feature), 0, sizeof(p->op.target) - 1);
 	validated = hb_operation_validate(feature, in.request, &err);

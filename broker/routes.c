@@ -378,8 +378,8 @@ route_backup_drill(struct hb_request *req, void *ctx)
 #define SMALL 4096 /* bodies that hold one id */
 
 const struct hb_route hb_broker_routes[] = {
-	{HB_POST, "/prepare", CALLERS, 0, HB_ROUTE_TCP, hb_route_prepare},
-	{HB_POST, "/execute", CALLERS, SMALL, HB_ROUTE_TCP, hb_route_execute},
+	{HB_POST, "/prepare", LOOKERS, 0, HB_ROUTE_TCP, hb_route_prepare},
+	{HB_POST, "/execute", LOOKERS, SMALL, HB_ROUTE_TCP, hb_route_execute},
 	{HB_POST, "/cancel", CALLERS, SMALL, HB_ROUTE_TCP, route_cancel},
 	{HB_POST, "/discover", CALLERS, SMALL, HB_ROUTE_TCP, route_discover},
 	{HB_GET, "/health", WATCHERS, 0, HB_ROUTE_TCP | HB_ROUTE_NOBODY, route_health},

@@ -41,6 +41,8 @@ hb_target_peer(const char *target)
 {
 	if (strcmp(target, "installer") == 0)
 		return HB_PEER_INSTALLER;
+	if (strcmp(target, "admin") == 0)
+		return HB_PEER_ADMIN;
 	return strcmp(target, "ssh") == 0 ? HB_PEER_SSH : HB_PEER_DOCKER;
 }
 

@@ -27,11 +27,12 @@ const struct hb_edge hb_edges[] = {
 	{HB_PEER_BROKER, HB_PEER_INSTALLER, "seal, execute, status"},
 	{HB_PEER_BROKER, HB_PEER_DOCKER, "seal, execute, status"},
 	{HB_PEER_BROKER, HB_PEER_SSH, "seal, execute, status"},
+	{HB_PEER_BROKER, HB_PEER_ADMIN, "seal, execute, status of a change of policy"},
 	{HB_PEER_BROKER, HB_PEER_APPROVER, "asks for a person's decision"},
 	{HB_PEER_APPROVER, HB_PEER_BROKER, "delivers a signed grant"},
 	{HB_PEER_INSTALLER, HB_PEER_FETCHER, "resolve and fetch images"},
 
-	{HB_PEER_ADMIN, HB_PEER_BROKER, "health, operations; asks for a new control secret"},
+	{HB_PEER_ADMIN, HB_PEER_BROKER, "health, operations; asks for a new control secret, and for a policy to be widened"},
 	{HB_PEER_ADMIN, HB_PEER_FETCHER, "health"},
 	{HB_PEER_ADMIN, HB_PEER_INSTALLER, "health"},
 	{HB_PEER_ADMIN, HB_PEER_DOCKER, "health"},

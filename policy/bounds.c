@@ -277,7 +277,8 @@ size_t hb_bounds_users(const struct hb_bounds *b, const char *const **users)
 
 bool hb_bounds_executor(const struct hb_bounds *b, const char *executor)
 {
-	return listed(&b->lists[EXECUTORS], executor);
+	/* admin is always there: it carries out changes of policy, within these bounds. */
+	return strcmp(executor, "admin") == 0 || listed(&b->lists[EXECUTORS], executor);
 }
 
 bool hb_bounds_repository(const struct hb_bounds *b, const char *name)
@@ -318,6 +319,12 @@ bool hb_bounds_no_self(const struct hb_bounds *b, const char *feature)
 
 int hb_bounds_quorum(const struct hb_bounds *b, const char *feature)
 {
+	int most = 1;
+
+	for (size_t i = 0; i < FEATURES; i++)
+		most = b->quorum[i] > most ? b->quorum[i] : most;
+	if (strcmp(feature, "policy") == 0)
+		return most;
 	for (size_t i = 0; i < FEATURES; i++) {
 		if (strcmp(feature, features[i]) == 0)
 			return b->quorum[i];

@@ -141,6 +141,22 @@ static int check_run(const struct hb_bounds *b, const json_t *r, struct hb_error
 	return check_binds(b, r, err);
 }
 
+/* A policy may name only approvers that the bounds allow. */
+static int check_users(const struct hb_bounds *b, const json_t *request, struct hb_error *err)
+{
+	const json_t *user;
+	size_t i;
+
+	json_array_foreach(json_object_get(request, "users"), i, user)
+	{
+		if (!hb_bounds_user(b, json_string_value(user)))
+			return hb_fail(err, "out_of_bounds",
+				       "user %s is not in [users] allowed of bounds.conf",
+				       json_string_value(user));
+	}
+	return 0;
+}
+
 int hb_bounds_check(const struct hb_bounds *b, const char *feature, const json_t *request,
 		    struct hb_error *err)
 {
@@ -154,6 +170,8 @@ int hb_bounds_check(const struct hb_bounds *b, const char *feature, const json_t
 			       "the %s executor is not deployed on this host; root can add it to "
 			       "[executors] deployed in bounds.conf",
 			       target);
+	if (strcmp(target, "admin") == 0)
+		return check_users(b, request, err);
 	if (check_repository(b, request, err) < 0)
 		return -1;
 	if (strcmp(hb_operation_action(feature, request), "run") == 0)

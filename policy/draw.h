@@ -61,5 +61,6 @@ void hb_summary_runtime(struct hb_page *p, const json_t *request);
 void hb_summary_local(struct hb_page *p, const json_t *request);
 void hb_summary_docker(struct hb_page *p, const json_t *request);
 void hb_summary_ssh(struct hb_page *p, const json_t *request);
+void hb_summary_policy(struct hb_page *p, const json_t *request);
 
 #endif

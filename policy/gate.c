@@ -88,13 +88,8 @@ out:
 static int check_quorum(const struct hb_grant *grant, const char *feature,
 			const struct hb_policy_view *view, struct hb_error *err)
 {
-	unsigned bit = hb_feature_bit(feature);
-	int needed = hb_bounds_quorum(view->bounds, feature);
+	int needed = hb_policy_quorum(&view->live, view->bounds, feature);
 
-	for (int i = 0; i < 4; i++) {
-		if (bit == 1u << i && view->live.quorum[i] > needed)
-			needed = view->live.quorum[i];
-	}
 	for (size_t i = 0; i < grant->user_count; i++) {
 		for (size_t j = 0; j < i; j++) {
 			if (strcmp(grant->user_ids[i], grant->user_ids[j]) == 0)

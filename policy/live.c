@@ -51,6 +51,8 @@ unsigned hb_feature_bit(const char *name)
 {
 	int i = feature_index(name);
 
+	if (strcmp(name, "policy") == 0)
+		return HB_FEATURE_POLICY;
 	return i < 0 ? 0 : 1u << i;
 }
 
@@ -60,13 +62,15 @@ const char *hb_feature_name(unsigned bit)
 		if (bit == 1u << i)
 			return features[i].name;
 	}
-	return NULL;
+	return bit == HB_FEATURE_POLICY ? "policy" : NULL;
 }
 
 const char *hb_feature_target(const char *feature)
 {
 	int i = feature_index(feature);
 
+	if (strcmp(feature, "policy") == 0)
+		return "admin";
 	return i < 0 ? NULL : features[i].target;
 }
 
@@ -88,6 +92,8 @@ static int take_features(const json_t *array, const char *what, unsigned *out, s
 		/* Only canonical names in the file: one spelling. */
 		unsigned bit = name && strcmp(name, "sandbox") != 0 ? hb_feature_bit(name) : 0;
 
+		if (bit == HB_FEATURE_POLICY)
+			bit = 0;
 		if (bit == 0 || (*out & bit)) {
 			snprintf(why, sizeof(why),
 				 bit == 0 ? "%s holds an unknown name" : "%s names one twice",
@@ -256,6 +262,17 @@ bool hb_policy_user(const struct hb_policy *p, const char *user_id)
 	return false;
 }
 
+int hb_policy_quorum(const struct hb_policy *p, const struct hb_bounds *b, const char *feature)
+{
+	unsigned bit = hb_feature_bit(feature);
+	int most = hb_bounds_quorum(b, feature);
+
+	for (size_t i = 0; i < FEATURES; i++)
+		if ((bit == 1u << i || bit == HB_FEATURE_POLICY) && p->quorum[i] > most)
+			most = p->quorum[i];
+	return most < 1 ? 1 : most;
+}
+
 bool hb_policy_no_self(const struct hb_policy_view *v, const char *feature)
 {
 	return (v->live.no_self & hb_feature_bit(feature)) != 0 ||
@@ -270,7 +287,7 @@ int hb_policy_permits(const struct hb_policy *p, const char *feature, const char
 			err, "paused",
 			"all operations are paused; resume with: hermesctl policy set --resume");
 	unsigned bit = hb_feature_bit(feature);
-	if (bit == 0 || !(p->features & bit)) {
+	if (bit == 0 || (bit != HB_FEATURE_POLICY && !(p->features & bit))) {
 		char shown[33];
 
 		hb_show(feature, shown, sizeof(shown));

@@ -24,6 +24,8 @@
 #define HB_FEATURE_LOCAL 2u
 #define HB_FEATURE_DOCKER 4u
 #define HB_FEATURE_SSH 8u
+/* Live policy itself, widened with an approver's grant: always there, never among the features of a policy. */
+#define HB_FEATURE_POLICY 16u
 
 #define HB_POLICY_USERS_MAX 64
 
@@ -54,6 +56,10 @@ struct hb_policy_view {
 };
 int hb_policy_view_load(uid_t admin_uid, struct hb_policy_view *out, struct hb_error *err);
 void hb_policy_view_free(struct hb_policy_view *v);
+
+/* Approvers that an operation of this feature needs now: the stricter of both layers; for the policy itself as many as
+ * the strictest feature. */
+int hb_policy_quorum(const struct hb_policy *p, const struct hb_bounds *b, const char *feature);
 
 bool hb_policy_user(const struct hb_policy *p, const char *user_id);
 /* Codes: paused, feature_disabled, user_not_allowed. user_id NULL: not checked. */

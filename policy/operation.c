@@ -12,7 +12,8 @@
 #include "policy/text.h"
 
 static const struct hb_schema *const schemas[] = {&hb_schema_runtime, &hb_schema_local,
-						  &hb_schema_docker, &hb_schema_ssh};
+						  &hb_schema_docker, &hb_schema_ssh,
+						  &hb_schema_policy};
 
 const char *hb_feature_canonical(const char *name)
 {

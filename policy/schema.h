@@ -74,7 +74,8 @@ struct hb_schema {
 	int (*check_sealed)(const json_t *sealed, struct hb_error *err);
 };
 
-extern const struct hb_schema hb_schema_runtime, hb_schema_local, hb_schema_docker, hb_schema_ssh;
+extern const struct hb_schema hb_schema_runtime, hb_schema_local, hb_schema_docker, hb_schema_ssh,
+	hb_schema_policy;
 
 /* NULL when there is none. */
 const struct hb_schema *hb_schema_find(const char *feature);

@@ -212,6 +212,7 @@ static const struct {
 	{"local", hb_summary_local},
 	{"docker", hb_summary_docker},
 	{"ssh", hb_summary_ssh},
+	{"policy", hb_summary_policy},
 };
 
 /* The stricter of code points and UTF-16 units is always the latter; both are said for the reader's

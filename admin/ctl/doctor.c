@@ -205,6 +205,29 @@ static void check_authority(struct ctl_findings *f, enum hb_peer server, uint64_
 	     good ? NULL : "more authority than declared: stop it and compare the program with its sandbox table");
 }
 
+/* Not faults: what a careful host would also do. */
+static void advise(struct ctl_findings *f, bool good, const char *check, const char *found, const char *advice)
+{
+	json_array_append_new(f->list, json_pack("{s:s,s:b,s:s,s:s?}", "check", check, "ok", 1, "found", found, "advice",
+						 good ? NULL : advice));
+	if (!f->c->json && !good)
+		printf("tip  %-22s %s\n     advice: %s\n", check, found, advice);
+}
+
+static void check_advice(struct ctl_findings *f)
+{
+	bool grant = hb_config_bool(f->c->config, "admin.widening_needs_grant");
+	bool agents = *hb_config_text(f->c->config, "approver.agent_bot_sha256_file") != 0;
+	bool outside = *hb_config_text(f->c->config, "admin.listen_private") != 0;
+
+	advise(f, grant, "widening", grant ? "widening the policy waits for a grant" : "the admin key alone can widen the policy",
+	       "set admin.widening_needs_grant = yes, so that an approver must grant it");
+	advise(f, agents, "agents' bots", agents ? "tokens of agents' bots are refused" : "agents' own bot tokens are not known",
+	       "put their SHA-256 into a file and name it in approver.agent_bot_sha256_file");
+	advise(f, !outside, "admin endpoint", outside ? "also on a private address" : "on loopback only",
+	       "the admin key crosses that network in clear: use it only where nobody else listens");
+}
+
 int ctl_cmd_doctor(struct ctl *c, int argc, char **argv)
 {
 	static const enum hb_peer servers[] = {HB_PEER_BROKER, HB_PEER_FETCHER, HB_PEER_DOCKER, HB_PEER_SSH,
@@ -238,6 +261,7 @@ int ctl_cmd_doctor(struct ctl *c, int argc, char **argv)
 		check_secret(&f, HB_PATH_SSH_INTEGRITY, HB_PEER_SSH);
 		check_policy(&f);
 		check_space(&f);
+		check_advice(&f);
 		check_services(&f);
 		check_profiles(&f);
 	}

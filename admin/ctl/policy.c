@@ -55,7 +55,7 @@ static int take_features(const char *list, unsigned *out, struct hb_error *err)
 	int rc = 0;
 
 	for (char *f = strtok_r(copy, ", ", &save); f; f = strtok_r(NULL, ", ", &save)) {
-		unsigned bit = hb_feature_bit(f);
+		unsigned bit = hb_feature_bit(f) & ~HB_FEATURE_POLICY;
 		if (!bit && strcmp(f, "none") != 0)
 			rc = hb_fail(err, "usage", "no feature \"%s\": runtime, local, docker, ssh or none", f);
 		features |= bit;
@@ -94,7 +94,7 @@ static int set_quorum(struct hb_policy *p, const char *text, struct hb_error *er
 	int n = 0, used = 0;
 	unsigned bit;
 
-	if (sscanf(text, "%15[a-z]=%d%n", name, &n, &used) != 2 || text[used] || !(bit = hb_feature_bit(name)) || n < 1)
+	if (sscanf(text, "%15[a-z]=%d%n", name, &n, &used) != 2 || text[used] || !(bit = hb_feature_bit(name) & ~HB_FEATURE_POLICY) || n < 1)
 		return hb_fail(err, "usage", "--quorum wants FEATURE=N, not \"%.32s\"", text);
 	p->quorum[__builtin_ctz(bit)] = n;
 	return 0;

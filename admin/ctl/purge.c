@@ -3,6 +3,7 @@
  * profiles, ledgers and records. What the runtime made for its user (its data directory, backups) stays, and so do the
  * releases on disk; where they are is said.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -37,6 +38,21 @@ static int check_kept(struct ctl *c, const char *state, struct hb_error *err)
 	return 0;
 }
 
+/* Backups lie in the state directory unless they are configured to lie elsewhere. */
+static int check_backups(struct hb_error *err)
+{
+	DIR *d = opendir("installer/backups");
+	struct dirent *e;
+	bool any = false;
+
+	while (d && (e = readdir(d)))
+		any = any || e->d_name[0] != '.';
+	if (d)
+		closedir(d);
+	return any ? hb_fail(err, "data_inside", "installer/backups in the state directory holds backups: move them out "
+			     "first") : 0;
+}
+
 static int confirmed(struct ctl *c, struct hb_error *err)
 {
 	struct hb_secret typed = {0};
@@ -68,7 +84,7 @@ int ctl_cmd_purge(struct ctl *c, int argc, char **argv)
 		hb_fail(&err, "not_root", "this is for root: run it with sudo");
 		return ctl_error(c, &err);
 	}
-	if (check_kept(c, state, &err) < 0 || confirmed(c, &err) < 0 || ctl_down(c, &was_running, &err) < 0)
+	if (check_kept(c, state, &err) < 0 || check_backups(&err) < 0 || confirmed(c, &err) < 0 || ctl_down(c, &was_running, &err) < 0)
 		return ctl_error(c, &err);
 	name = strrchr(state, '/');
 	parent = open("..", O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -86,7 +86,7 @@ async function change(text, method, path, body) {
 		return answer;
 	} catch (error) {
 		if (!(error instanceof Trouble)) throw error;
-		note("bad", `${text}: ${error.title.toLowerCase()}`, error.advice);
+		note("bad", text.replace(/ (turned|replaced|removed|rotated|made) /, " was not $1 ").replace(/ (replaced|removed|rotated)$/, " was not $1"), `${error.title}: ${error.advice}`);
 		if (error.kind === "key") lost(error);
 		else await load("status").catch(() => {});
 		render();

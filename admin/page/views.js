@@ -147,7 +147,7 @@ function featureSwitches({ state, change }) {
 function approverSwitches({ state, change }) {
 	return [...state.status.allowed_users.map((id) => toggle(id, userName(id), "", (on) => {
 		const others = state.status.users.filter((u) => u !== id);
-		change(`${userName(id)} ${on ? "may approve" : "may no longer approve"}`, "PUT", "/admin/users", { users: on ? [...others, id] : others });
+		change(`${userName(id)} ${on ? "made an approver" : "removed from the approvers"}`, "PUT", "/admin/users", { users: on ? [...others, id] : others });
 	})), h("p", { class: "help" }, "Someone who isn’t listed is added on the host: ", h("code", {}, "./manage.sh add-execution-user ID"))];
 }
 

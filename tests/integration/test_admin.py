@@ -573,5 +573,59 @@ class Events(Base):
         self.assertIsInstance(r["backups"], list)
 
 
+class Widening(Base):
+    """With admin.widening_needs_grant: more only with a person's grant, less at once."""
+    settings = ("admin.widening_needs_grant=yes", "approver.denial_cooldown=0")
+
+    def live(self):
+        return json.loads(self.i.read("policy/policy.json"))
+
+    def test_widening_waits_for_an_approver_and_narrowing_does_not(self):
+        before = self.live()
+        a = self.ask("PUT", "/admin/features", {"features": ["ssh"]})
+        self.assertEqual((a.status, a.json["status"]), (202, "pending_approval"), a.body)
+        self.assertEqual(self.live(), before)
+        op = a.json["operation_id"]
+        pending = [p for p in self.i.ctl("pending")["pending"] if p["operation_id"] == op][0]
+        self.assertIn("ssh operations may be asked for from then on", pending["summary"])
+        self.assertEqual(self.get("/admin/operations/" + op).json["state"], "awaiting_approval")
+        self.i.ctl("approve", "--yes", op, check=0)
+        wait_for(lambda: "ssh" in self.live()["features"], "the granted change")
+        self.assertEqual(self.live()["generation"], before["generation"] + 1)
+        wait_for(lambda: self.get("/admin/operations/" + op).json["state"] == "succeeded", "the outcome")
+        row = self.get("/admin/audit?action=widen&status=ok&limit=1").json[0]
+        self.assertEqual((row["detail"]["operation_id"], len(row["detail"]["grant_id"])), (op, 64))
+        a = self.ask("PUT", "/admin/features", {"features": []})
+        self.assertEqual((a.status, a.json["status"]), (200, "ok"))
+        self.assertNotIn("ssh", self.live()["features"])
+
+    def test_a_denied_or_overtaken_widening_changes_nothing(self):
+        self.ask("PUT", "/admin/users", {"users": ["0"]})
+        before = self.live()
+        op = self.ask("PUT", "/admin/users", {"users": ["0", "111"]}).json["operation_id"]
+        self.i.ctl("deny", op, check=0)
+        wait_for(lambda: self.get("/admin/operations/" + op).json["state"] == "denied", "the denial")
+        self.assertEqual(self.live(), before)
+        op = self.ask("PUT", "/admin/users", {"users": ["0", "111"]}).json["operation_id"]
+        self.i.ctl("policy", "set", "--quorum", "ssh=2", check=0)
+        wait_for(lambda: self.get("/admin/operations/" + op).json["state"] == "revoked", "the end of it")
+        self.i.ctl("approve", "--yes", op)
+        self.assertEqual(self.live()["users"], ["0"])
+        self.i.ctl("policy", "set", "--quorum", "ssh=1", check=0)
+
+    def test_only_admin_may_ask_for_it_and_for_nothing_else(self):
+        r = self.i.prepare("policy", {"action": "widen", "features": ["ssh"], "users": ["0", "222"]})
+        self.assertEqual(r["code"], "unknown_feature")
+        r = self.i.prepare("runtime", {"action": "stop"})
+        self.assertNotEqual(r.get("code"), "unknown_feature")
+        self.assertEqual(self.i.unix("admin", "POST", "/execute", {})[0], 403)
+        self.assertEqual(self.i.unix("admin", "POST", "/seal", {})[0], 403)
+        self.assertEqual(self.ask("POST", "/execute", {}).status, 404)
+
+    def test_out_of_bounds_is_refused_at_once(self):
+        a = self.ask("PUT", "/admin/users", {"users": ["0", "999"]})
+        self.assertEqual((a.status, a.json["code"]), (422, "out_of_bounds"))
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -21,7 +21,7 @@ LAUNCHER = os.path.join(BUILD, "launcher", "hermes-launcher")
 PROGRAMS = {"fetcher": "fetcher/hermes-fetcher", "installer": "broker/installer/hermes-installer",
             "docker": "broker/docker/hermes-docker", "ssh": "broker/ssh/hermes-ssh",
             "approver": "approver/hermes-approver", "broker": "broker/hermes-broker", "admin": "admin/hermes-admin"}
-CALLS = {"broker": ["installer", "docker", "ssh", "approver"], "approver": ["broker"], "installer": ["fetcher"],
+CALLS = {"broker": ["installer", "docker", "ssh", "approver", "admin"], "approver": ["broker"], "installer": ["fetcher"],
          "admin": ["broker", "fetcher", "installer", "docker", "ssh", "approver"]}
 INSTALLER_RUNNER_CAPS = 0x2C01FF  # the union that the launcher keeps
 

@@ -53,7 +53,8 @@ START_TEST(test_edges_are_exactly_these)
 					   HB_PEER_BIT(HB_PEER_APPROVER) |
 					   HB_PEER_BIT(HB_PEER_INSTALLER)},
 		{HB_PEER_BROKER, HB_PEER_BIT(HB_PEER_INSTALLER) | HB_PEER_BIT(HB_PEER_DOCKER) |
-					 HB_PEER_BIT(HB_PEER_SSH) | HB_PEER_BIT(HB_PEER_APPROVER)},
+					 HB_PEER_BIT(HB_PEER_SSH) | HB_PEER_BIT(HB_PEER_APPROVER) |
+					 HB_PEER_BIT(HB_PEER_ADMIN)},
 		{HB_PEER_APPROVER, HB_PEER_BIT(HB_PEER_BROKER)},
 		{HB_PEER_INSTALLER, HB_PEER_BIT(HB_PEER_FETCHER)},
 		{HB_PEER_ADMIN, HB_PEER_BIT(HB_PEER_BROKER) | HB_PEER_BIT(HB_PEER_FETCHER) |
@@ -94,7 +95,7 @@ START_TEST(test_groups_are_those_of_the_servers_called)
 	ck_assert_uint_eq(hb_peer_groups(HB_PEER_FETCHER, groups, 16), 0);
 	ck_assert_uint_eq(hb_peer_groups(HB_PEER_RUNTIME, groups, 16), 0);
 	ck_assert_uint_eq(hb_peer_groups(HB_PEER_UNPACK, groups, 16), 0);
-	ck_assert_uint_eq(hb_peer_groups(HB_PEER_BROKER, groups, 16), 4);
+	ck_assert_uint_eq(hb_peer_groups(HB_PEER_BROKER, groups, 16), 5);
 	ck_assert_uint_eq(hb_peer_groups(HB_PEER_BROKER, groups, 2), 2);
 }
 END_TEST
