@@ -165,6 +165,7 @@ class TestPause(Chat):
     def test_lost_record_is_written_again(self):
         self.ask("/pause")
         name = self.s.state.file("public/approver/control.json")
+        self.assertEqual(self.s.prepare(user="111")["code"], "paused")  # so the broker has seen it
         self.s.processes["approver"].send_signal(signal.SIGSTOP)  # it would write it again within a second
         os.unlink(name)
         self.assertEqual(self.s.prepare(user="111")["code"], "control_went_back")  # not "not paused"
