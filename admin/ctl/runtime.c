@@ -233,15 +233,32 @@ int ctl_cmd_runtime_verify(struct ctl *c, int argc, char **argv)
 	return ctl_result(c, verify, ok ? CTL_OK : CTL_FAILED);
 }
 
+/* The copies of the data that belong to a release: what `runtime rollback --data restore` goes back to. */
+static void print_copies(const json_t *snapshots, const char *release)
+{
+	json_t *copy;
+	size_t i;
+	char when[32], bytes[32];
+
+	json_array_foreach(snapshots, i, copy) {
+		if (strcmp(hb_json_text(copy, "release", ""), release) != 0)
+			continue;
+		ctl_time(hb_json_int(copy, "taken_at", 0), when, sizeof when);
+		ctl_bytes((double)hb_json_int(copy, "bytes", 0), bytes, sizeof bytes);
+		printf("    data of %s: %lld files, %s\n", when, hb_json_int(copy, "files", 0), bytes);
+	}
+}
+
 int ctl_cmd_runtime_releases(struct ctl *c, int argc, char **argv)
 {
 	int code = CTL_OK;
-	json_t *r = get_runtime(c, "runtime releases", argc, argv, &code), *releases, *item;
+	json_t *r = get_runtime(c, "runtime releases", argc, argv, &code), *releases, *snapshots, *item;
 	size_t i;
 
 	if (!r)
 		return code;
 	releases = json_incref(json_object_get(r, "releases"));
+	snapshots = json_incref(json_object_get(r, "snapshots"));
 	json_decref(r);
 	json_array_foreach(releases, i, item) {
 		if (c->json)
@@ -250,8 +267,9 @@ int ctl_cmd_runtime_releases(struct ctl *c, int argc, char **argv)
 		       hb_json_bool(item, "previous", false) ? '-' : ' ', hb_json_text(item, "manifest_digest", "?"));
 		ctl_print_text(hb_json_text(item, "image", ""));
 		putchar('\n');
+		print_copies(snapshots, hb_json_text(item, "manifest_digest", ""));
 	}
 	if (!c->json && json_array_size(releases) == 0)
 		puts("No release is on disk.");
-	return ctl_result(c, json_pack("{s:o}", "releases", releases), CTL_OK);
+	return ctl_result(c, json_pack("{s:o, s:o?}", "releases", releases, "snapshots", snapshots), CTL_OK);
 }

@@ -36,6 +36,9 @@ struct hb_installer {
 	json_t *staged;           /* the last staging: {state, image, ...} */
 	json_t *quiesced;         /* {since, until, synced}: stopped for a snapshot; or NULL */
 	struct event *resume;     /* when it ends by itself */
+	struct event *watch;      /* of the checks that are made by themselves */
+	char release_trouble[256]; /* what the last one found; "" */
+	bool digest_differs;
 	struct event *retry;      /* next try to start the payload the operator wants running */
 	int tries;
 	char trouble[256]; /* why it isn't running, when it should be; or "" */

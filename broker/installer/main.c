@@ -29,6 +29,7 @@
 #include "broker/installer/quiesce.h"
 #include "broker/installer/snapshot.h"
 #include "broker/installer/spec.h"
+#include "broker/installer/watch.h"
 #include "common/buf.h"
 #include "common/fs.h"
 #include "common/log.h"
@@ -103,6 +104,8 @@ static void installer_close(void *ctx)
 	hb_store_close(&in->store);
 	if (in->resume)
 		event_free(in->resume);
+	if (in->watch)
+		event_free(in->watch);
 	hb_backup_store_close(&in->backups);
 	hb_close(&in->age_fd);
 	json_decref(in->verify);
@@ -183,7 +186,8 @@ static int installer_run(struct hb_process *p, void *ctx, struct hb_error *err)
 	struct hb_installer *in = ctx;
 
 	if (hb_supervisor_run(in->supervisor, NULL, NULL, err) < 0 ||
-	    hb_supervisor_run(in->trial, NULL, NULL, err) < 0 || hb_quiesce_load(in, err) < 0)
+	    hb_supervisor_run(in->trial, NULL, NULL, err) < 0 || hb_quiesce_load(in, err) < 0 ||
+	    hb_watch_start(in, err) < 0)
 		return -1;
 	hb_installer_reconcile(in);
 	return 0;

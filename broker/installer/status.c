@@ -1,28 +1,35 @@
 /* GET /runtime and GET /health: how things stand, from what is on disk and what the supervisor sees
  * now. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "broker/installer/activate.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/job.h"
 #include "broker/installer/quiesce.h"
+#include "broker/installer/snapshot.h"
+#include "broker/installer/spec.h"
 #include "broker/installer/stage.h"
+#include "broker/installer/watch.h"
 #include "common/fs.h"
 #include "common/json.h"
 #include "policy/image_ref.h"
 #include "policy/live.h"
 
-/* Whether what runs is what hermes.conf asks for: by index digest. */
-static bool is_configured(const json_t *activation, const char *configured)
+static json_t *snapshots(const struct hb_installer *in)
 {
-	return configured[0] &&
-	       strcmp(hb_json_text(activation, "index_digest", ""), configured) == 0;
+	char *data = hb_spec_absolute(hb_config_text(in->process->config, "runtime.data"));
+	json_t *list = hb_snapshot_list(data, NULL);
+
+	free(data);
+	return list ? list : json_array();
 }
 
-static void add_installed(struct hb_installer *in, json_t *out, const char *configured)
+static void add_installed(struct hb_installer *in, json_t *out)
 {
 	char current[HB_HEX256] = "", previous[HB_HEX256] = "";
 	json_t *activation = NULL, *health, *checks;
+	char wrong[256];
 
 	(void)hb_store_link(&in->store, "current", current, NULL);
 	(void)hb_store_link(&in->store, "previous", previous, NULL);
@@ -39,9 +46,12 @@ static void add_installed(struct hb_installer *in, json_t *out, const char *conf
 			    json_string(hb_json_text(activation, "tree_digest", "")));
 	health = json_object_get(out, "health");
 	checks = json_object_get(health, "checks");
-	if (current[0] && json_is_object(checks))
+	if (current[0] && json_is_object(checks)) {
+		hb_watch_release(in, activation, wrong);
+		json_object_set_new(checks, "release", json_string(wrong[0] ? wrong : "ok"));
 		json_object_set_new(checks, "digest",
-				    json_boolean(is_configured(activation, configured)));
+				    json_boolean(hb_watch_is_configured(in, activation)));
+	}
 	json_decref(activation);
 }
 
@@ -60,7 +70,7 @@ json_t *hb_installer_runtime(struct hb_installer *in)
 	supervised = hb_supervisor_status(in->supervisor);
 	json_object_update(out, supervised);
 	json_decref(supervised);
-	add_installed(in, out, ref.digest);
+	add_installed(in, out);
 	(void)hb_desired_get(&desired, NULL);
 	json_object_set_new(out, "desired", json_string(desired ? "running" : "stopped"));
 	json_object_set_new(out, "trouble", json_string(in->trouble));
@@ -70,6 +80,7 @@ json_t *hb_installer_runtime(struct hb_installer *in)
 	json_object_set_new(out, "operation", hb_job_present(in));
 	list = hb_store_list(&in->store, NULL);
 	json_object_set_new(out, "releases", list ? list : json_array());
+	json_object_set_new(out, "snapshots", snapshots(in));
 	return out;
 }
 

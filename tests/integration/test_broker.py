@@ -211,7 +211,9 @@ class TestFlow(Shared):
         self.assertEqual(self.s.post("/discover", {"kind": "runtime_releases"})[1],
                          {"status": "ok", "releases": [{"manifest_digest": "ee" * 32}]})
         self.assertEqual(self.s.get("/runtime")["enabled"], True)
-        self.assertEqual(self.s.post("/runtime/verify", {})[1], {"status": "accepted"})
+        for path, body in (("/verify", {}), ("/stage", {"image": "a"}), ("/probe", {})):
+            self.assertEqual(self.s.post("/runtime" + path, body)[1], {"status": "accepted"})
+            self.assertEqual(self.s.fake("installer")["passed_on"], [path, body])
         self.assertEqual(self.s.post("/discover", {"kind": "ssh_profiles"})[1]["code"], "feature_disabled")
 
     def test_busy_burns_nothing(self):
@@ -290,7 +292,7 @@ class TestRefused(Shared):
     def test_wrong_secret(self):
         for secret in ("x" * 64, self.s.state.secret[:-1], self.s.state.secret + "0", "", False):
             for path, body in (("/prepare", {}), ("/execute", {}), ("/cancel", {}), ("/discover", {}),
-                               ("/runtime/verify", {})):
+                               ("/runtime/verify", {}), ("/runtime/stage", {}), ("/runtime/probe", {})):
                 status, answer = self.s.post(path, body, secret=secret)
                 self.assertEqual((status, answer["code"]), (401, "wrong_secret"), path)
         self.assertIn("refused", [r["status"] for r in self.s.audit("broker") if r["action"] == "access"])

@@ -137,6 +137,7 @@ class Upgrade(LifecycleTest):
             a, b = os.stat(a), os.stat(b)
             self.assertEqual((a.st_mode, a.st_uid, a.st_gid), (b.st_mode, b.st_uid, b.st_gid))
         self.assertEqual(os.stat(copy + "/account").st_mtime_ns, os.stat(box.data + "/account").st_mtime_ns)
+        self.assertEqual([(s["release"], s["version"]) for s in box.runtime()["snapshots"]], [(one, "1.0")])
         # Nobody but root reaches it.
         self.assertEqual(os.stat(os.path.dirname(os.path.dirname(copy))).st_mode & 0o7777, 0o700)
 
@@ -618,6 +619,32 @@ class Checks(LifecycleTest):
         box.until("healthy")
         os.unlink(go)
         box.until("unhealthy")
+
+    def test_release_and_digest_are_looked_at_by_themselves(self):
+        box = self.box(settings={"runtime.health_interval": "1"})
+        one, = self.installed(box, 1)
+
+        def found(check):
+            return [(r["status"], r["detail"]["error"]) for r in box.audit()
+                    if r["action"] == "runtime.check" and r["detail"]["check"] == check]
+
+        # It is not the image that hermes.conf names, which is said once.
+        eventually(lambda: found("digest"), "the other digest is noticed")
+        self.assertEqual(box.runtime()["health"]["checks"]["digest"], False)
+        self.assertEqual(box.runtime()["health"]["checks"]["release"], "ok")
+        marker = os.path.join(box.storage, "releases", one, "COMPLETE")
+        text = read(marker)
+        write(marker, text.replace(json.loads(text)["tree_digest"], "0" * 64))
+        eventually(lambda: found("release"), "the changed marker is noticed")
+        self.assertIn("another tree digest", box.runtime()["health"]["checks"]["release"])
+        write(marker, text)
+        eventually(lambda: len(found("release")) == 2, "the end of it is noticed")
+        self.assertEqual([status for status, _ in found("release")], ["failed", "ok"])
+        box.configure(**{"runtime.image": box.runtime()["installed_image"]})
+        box.restart()
+        box.until("healthy")
+        self.assertTrue(box.runtime()["health"]["checks"]["digest"])
+        self.assertEqual(len(found("digest")), 1)
 
     def test_status_on_a_full_and_on_a_read_only_disk(self):
         top = f"/tmp/hb-small-{os.getpid()}-{secrets.token_hex(4)}"
