@@ -162,7 +162,7 @@ find_dispensable(struct hb_server *s, const struct hb_conn *newest)
 	TAILQ_FOREACH(conn, &s->conns, next) {
 		if (conn == newest)
 			continue;
-		if (conn->state == HB_CONN_IDLE)
+		if (conn->state == HB_CONN_IDLE && now - conn->since_ms > HB_FRESH_MS)
 			return conn;
 		if (conn->state != HB_CONN_BUSY && s->options.crowded_ms > 0 &&
 		    now - conn->since_ms > s->options.crowded_ms &&
@@ -187,8 +187,7 @@ make_room(struct hb_server *s, const struct hb_conn *newest)
 		return;
 	}
 	accepting(s, false);
-	if (s->options.crowded_ms > 0)
-		event_add(s->retry, &soon);
+	event_add(s->retry, &soon);
 }
 
 static void
@@ -249,7 +248,7 @@ on_retry(evutil_socket_t fd, short what, void *arg)
 {
 	struct hb_server *s = arg;
 
-	if (s->conn_count >= s->conn_max && s->options.crowded_ms > 0)
+	if (s->conn_count >= s->conn_max)
 		make_room(s, NULL);
 	if (s->conn_count < s->conn_max)
 		accepting(s, true);

@@ -20,6 +20,8 @@
 /* whole request from its first byte, so that a trickle can't hold a place */
 #define HB_REQUEST_SECONDS 15
 #define HB_IDLE_SECONDS 60          /* between requests; our own client lets go after 30 */
+/* a connection just accepted has its request on the way, and is not idle yet */
+#define HB_FRESH_MS 20
 #define HB_WRITE_SECONDS 30         /* a reader that takes nothing */
 #define HB_LINGER_SECONDS 2         /* reading on after a refusal, so that the refusal arrives */
 #define HB_LINGER_BYTES (1 << 20)

@@ -135,19 +135,24 @@ function setSwitches(parent, on) {
 	for (const input of parent.querySelectorAll("input[role=switch]")) input.checked = on.includes(input.dataset.key);
 }
 
+// Shown as pressed until the endpoint has answered, so that nothing redrawn meanwhile moves it back under the finger.
+function pressed(list, item, on) {
+	return on ? [...new Set([...list, item])] : list.filter((x) => x !== item);
+}
+
 function featureSwitches({ state, change }) {
 	return Object.entries(featureText).map(([name, [title, text]]) => toggle(name, title, text, (on) => {
-		const others = state.status.features.filter((f) => f !== "runtime" && f !== name);
+		state.status.features = pressed(state.status.features, name, on);
 		const label = `${title} turned ${on ? "on" : "off"}`;
 		if (name === "runtime") change(label, "PUT", "/admin/runtime", { enabled: on });
-		else change(label, "PUT", "/admin/features", { features: on ? [...others, name] : others });
+		else change(label, "PUT", "/admin/features", { features: state.status.features.filter((f) => f !== "runtime") });
 	}));
 }
 
 function approverSwitches({ state, change }) {
 	return [...state.status.allowed_users.map((id) => toggle(id, userName(id), "", (on) => {
-		const others = state.status.users.filter((u) => u !== id);
-		change(`${userName(id)} ${on ? "made an approver" : "removed from the approvers"}`, "PUT", "/admin/users", { users: on ? [...others, id] : others });
+		state.status.users = pressed(state.status.users, id, on);
+		change(`${userName(id)} ${on ? "made an approver" : "removed from the approvers"}`, "PUT", "/admin/users", { users: state.status.users });
 	})), h("p", { class: "help" }, "Someone who isn’t listed is added on the host: ", h("code", {}, "./manage.sh add-execution-user ID"))];
 }
 
