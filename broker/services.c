@@ -15,6 +15,10 @@
 
 #define CHECK_SECONDS 5
 #define CHECK_TIMEOUT_MS 3000
+/* All processes start at once: in the beginning, one that isn't there yet is asked again at once, so that health doesn't
+ * call it lost for seconds. */
+#define STARTING_SECONDS 10
+#define STARTING_PAUSE_US 50000
 
 static const enum hb_peer peers[HB_SVC_COUNT] = {
 	[HB_SVC_APPROVER] = HB_PEER_APPROVER,
@@ -22,6 +26,18 @@ static const enum hb_peer peers[HB_SVC_COUNT] = {
 	[HB_SVC_DOCKER] = HB_PEER_DOCKER,
 	[HB_SVC_SSH] = HB_PEER_SSH,
 };
+
+static bool
+starting(const struct hb_broker *b)
+{
+	return hb_now() - b->process->started_at < STARTING_SECONDS;
+}
+
+static void
+ask_again(evutil_socket_t fd, short what, void *arg)
+{
+	hb_services_tick(arg);
+}
 
 static void
 answered(int status, const json_t *body, const struct hb_error *err, void *arg)
@@ -53,6 +69,9 @@ answered(int status, const json_t *body, const struct hb_error *err, void *arg)
 		if (was_reachable)
 			hb_log(HB_LOG_WARN, "service_lost", "service", hb_peer_name(s->peer),
 			       "error", s->error, NULL);
+		if (starting(s->broker))
+			event_base_once(s->broker->process->base, -1, EV_TIMEOUT, ask_again, s->broker,
+					&(struct timeval){.tv_usec = STARTING_PAUSE_US});
 		return;
 	}
 	if (s->peer == HB_PEER_APPROVER && s->started_at && started != s->started_at) {
@@ -89,7 +108,8 @@ hb_services_tick(struct hb_broker *b)
 			      (b->policy_ok &&
 			       hb_bounds_executor(b->policy.bounds, hb_peer_dir(s->peer)));
 		if (!s->expected || s->call ||
-		    (s->asked && hb_now() - s->checked_at < CHECK_SECONDS))
+		    (s->asked && (s->reachable || !starting(b)) &&
+		     hb_now() - s->checked_at < CHECK_SECONDS))
 			continue;
 		call.server = s->peer;
 		call.arg = s;

@@ -74,6 +74,18 @@ static void become_launcher(const char *path, int ready_fd)
 	_exit(127);
 }
 
+/* All serve; what they say of each other may still be a moment old. What is really wrong stays wrong. */
+static void settle(struct ctl *c)
+{
+	bool ok = false;
+
+	for (int i = 0; i < 20 && !ok; i++) {
+		json_decref(ctl_health(c, &ok));
+		if (!ok)
+			usleep(50000);
+	}
+}
+
 int ctl_up(struct ctl *c, bool *was_running, struct hb_error *err)
 {
 	char path[PATH_MAX + 64], byte = 0;
@@ -101,6 +113,7 @@ int ctl_up(struct ctl *c, bool *was_running, struct hb_error *err)
 		return hb_fail(err, "start_failed", "the launcher did not come up; its reason is in %s/log/", c->state);
 	}
 	close(pipes[0]);
+	settle(c);
 	return 0;
 }
 
