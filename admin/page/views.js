@@ -86,7 +86,7 @@ function troubles(s) {
 }
 
 function services(all) {
-	return h("ul", { class: "services" }, Object.entries(all).map(([name, v]) => h("li", {},
+	return h("ul", { class: "services" }, Object.keys(serviceText).filter((name) => all[name]).map((name) => [name, all[name]]).map(([name, v]) => h("li", {},
 		h("div", {}, h("span", { class: "service-name" }, serviceText[name] || name), chip(v.reachable ? v.status : "unreachable", v.status === "ok" ? "well" : undefined)),
 		v.error ? h("p", { class: "service-error" }, v.error) : h("p", { class: "quiet" }, v.checks?.started_at ? ["since ", when(v.checks.started_at)] : ""))));
 }
@@ -222,7 +222,7 @@ function policyView(ctx) {
 // ---- the service ----
 
 function checks(health) {
-	return h("ul", { class: "checks" }, Object.entries(health?.checks || {}).map(([name, v]) => h("li", {}, chip(v === true || v === "ok" || /^(200|401|ok)/.test(String(v)) ? "ok" : v === "not checked" ? "off" : v === false ? "failed" : "ok", name.replaceAll("_", " ")), typeof v === "string" ? h("span", { class: "quiet" }, v) : null)));
+	return h("ul", { class: "checks" }, Object.entries(health?.checks || {}).map(([name, v]) => h("li", {}, chip(v === true || v === "ok" || /^(200|401|ok)/.test(String(v)) ? "ok" : v === "not checked" ? "off" : v === false ? "failed" : "ok", name.replaceAll("_", " ")), typeof v === "string" && v !== "ok" ? h("span", { class: "quiet" }, v) : null)));
 }
 
 function releaseCard(title, digestText, image, extra) {

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -15,6 +16,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.abspath(os.path.join(HERE, "..", ".."))
 sys.path.insert(0, os.path.join(HERE, "..", "fixtures"))
 from installation import BUILD, CTL, EmptyEngine, Installation, free_port  # noqa: E402
+from registry import Registry  # noqa: E402
+from system import System  # noqa: E402
 
 CACHE = os.environ.get("HB_CACHE") or os.path.join(BUILD, "cache")
 SHOTS = os.environ.get("HB_SHOTS") or os.path.join(BUILD, "screenshots")
@@ -75,6 +78,40 @@ class Page(unittest.TestCase):
                 self.assertTrue(line.startswith("ok "), line.replace("\\n", "\n"))
         self.assertGreaterEqual(len(tasks), 22, r.stdout + r.stderr)
         self.assertEqual(r.returncode, 0, r.stderr[-3000:])
+
+
+class Upgrade(unittest.TestCase):
+    def test_an_upgrade_is_followed_live(self):
+        os.makedirs(SHOTS, exist_ok=True)
+        directory = tempfile.mkdtemp(prefix="hb-page-")
+        os.chmod(directory, 0o755)
+        registry = Registry(parent=directory)
+        images, manifests, system = [], [], None
+        try:
+            for label in ("1.5.9-one", "1.5.9-two"):
+                layout = os.path.join(directory, "layout")
+                made = subprocess.run([sys.executable, os.path.join(HERE, "..", "fixtures", "payload_image.py"), layout,
+                                       "--version-label", label, "--cache", CACHE], check=True, capture_output=True,
+                                      text=True)
+                digests = json.loads(made.stdout)
+                registry.push(layout, "app", "executor:" + label)
+                images.append("%s/executor:%s@%s" % (registry.host, label, digests["index"]))
+                manifests.append(digests["manifest"].removeprefix("sha256:"))
+                shutil.rmtree(layout)
+            system = System(directory, images[0], registry.host)
+            system.quickstart("--approve")
+            env = dict(os.environ, PAGE_TEST=json.dumps({
+                "port": system.admin_port, "state": system.state, "ctl": CTL, "modules": modules(), "shots": SHOTS,
+                "chromium": shutil.which("chromium") or "/usr/bin/chromium", "image": images[1],
+                "before": manifests[0], "after": manifests[1]}))
+            r = subprocess.run(["node", os.path.join(HERE, "page_service.mjs")], env=env, capture_output=True, text=True,
+                               timeout=400)
+            self.assertEqual(r.returncode, 0, r.stdout + r.stderr[-4000:])
+        finally:
+            if system:
+                system.ctl("down")
+            registry.stop()
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -363,6 +363,46 @@ START_TEST(test_changes_are_noticed)
 }
 END_TEST
 
+START_TEST(test_raise_changes_only_the_generation)
+{
+	struct hb_policy before, after, again;
+
+	put(policy_text);
+	ck_works(load(&before, err));
+	ck_works(hb_policy_raise(ADMIN, &after, err));
+	ck_works(load(&again, err));
+	ck_assert_int_eq(after.generation, before.generation + 1);
+	ck_assert_int_eq(again.generation, after.generation);
+	ck_assert_uint_eq(again.features, before.features);
+	ck_assert_uint_eq(again.user_count, before.user_count);
+	ck_assert_int_eq(unlink(HB_PATH_POLICY), 0);
+	ck_fails(hb_policy_raise(ADMIN, &after, err), "policy_missing");
+}
+END_TEST
+
+/* The policy itself can be widened by a grant whatever is on, but is no feature of a policy. */
+START_TEST(test_policy_is_a_feature_apart)
+{
+	struct hb_policy_view v;
+	struct hb_policy p;
+
+	ck_assert_str_eq(hb_feature_target("policy"), "admin");
+	put(policy_text);
+	ck_works(hb_policy_view_load(ADMIN, &v, err));
+	v.live.features = 0;
+	ck_works(hb_policy_permits(&v.live, "policy", "123", err));
+	ck_fails(hb_policy_permits(&v.live, "policy", "456", err), "user_not_allowed");
+	ck_assert_int_eq(hb_policy_quorum(&v.live, v.bounds, "policy"), 3); /* as ssh, the strictest */
+	ck_assert_int_eq(hb_policy_quorum(&v.live, v.bounds, "docker"), 2);
+	v.live.paused = true;
+	ck_fails(hb_policy_permits(&v.live, "policy", "123", err), "paused");
+	hb_policy_view_free(&v);
+	put("{\"version\":1,\"generation\":7,\"features\":[\"policy\"],\"users\":[\"123\"],"
+	    "\"quorum\":{\"runtime\":1,\"local\":1,\"docker\":2,\"ssh\":3},\"paused\":false}");
+	ck_fails(load(&p, err), "policy_malformed");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("live");
@@ -382,6 +422,8 @@ int main(void)
 	tcase_add_test(t, test_an_old_file_put_back_is_counted_past);
 	tcase_add_test(t, test_concurrent_updates_lose_none);
 	tcase_add_test(t, test_changes_are_noticed);
+	tcase_add_test(t, test_raise_changes_only_the_generation);
+	tcase_add_test(t, test_policy_is_a_feature_apart);
 	suite_add_tcase(s, t);
 	return test_run(s);
 }
