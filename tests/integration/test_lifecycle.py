@@ -13,7 +13,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from installer_harness import FINAL, PATIENCE, Box, enter_namespace, eventually, payload  # noqa: E402
+from installer_harness import BUILD, FINAL, PATIENCE, Box, enter_namespace, eventually, payload  # noqa: E402
 from supervisord import Supervisord  # noqa: E402
 
 
@@ -242,6 +242,19 @@ class Upgrade(LifecycleTest):
                 self.serving(box, one, 1)
                 self.assertEqual(box.link("previous"), two)
                 box.__exit__()
+
+    def test_direct_where_the_host_denies_namespaces_and_mounts(self):
+        box = Box()
+        self.addCleanup(box.__exit__)
+        deny = os.path.join(BUILD, "tests/tools/deny_exec")
+        box.start("installer", prefix=[deny, "unshare", "mount", "chroot", "pivot_root", "setns", "--"])
+        box.start("fetcher")
+        one, two = self.installed(box, 1, 2)
+        self.assertEqual(box.runtime()["isolation"], "direct")
+        self.assertEqual(box.run("upgrade", image=self.image(box, 3, "die_migrated"))["state"], "failed")
+        self.serving(box, two, 2)
+        self.succeeded(box.run("rollback", data="restore"))
+        self.serving(box, one, 1)
 
     def test_data_that_cannot_be_exchanged_is_copied_back(self):
         """A data directory that is a mount point of its own."""
