@@ -87,7 +87,7 @@ Everyday
   build        install build packages and compile
 
 The service
-  update [--plan]              to the configured image; --plan: only say what would change
+  update                       to the configured image
   rollback                     back to the release before
   backup, backup-list, restore FILE
   lock-images, verify-images   write down the digests of what is installed; compare
