@@ -41,18 +41,9 @@ int hb_trusted_read(int dirfd, const char *path, uid_t owner, size_t max, const 
 	int fd = hb_fs_open_beneath(dirfd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0,
 				    err);
 	if (fd < 0) {
-		int why = errno;
-
-		if (why == ENOENT)
+		if (errno == ENOENT)
 			return hb_fail(err, missing,
 				       "%s does not exist, so nothing is allowed; create it", path);
-		/* Landlock knows files, not names: what an editor renamed into place is another one. */
-		if (why == EACCES && faccessat(dirfd, path, R_OK, AT_EACCESS) == 0)
-			return hb_fail(err, "file_replaced",
-				       "%s was replaced by a new file since this process started, and its "
-				       "sandbox admits only the one it saw then; nothing is allowed until "
-				       "a restart: hermesctl down, then hermesctl up",
-				       path);
 		return -1;
 	}
 	if (fstat(fd, &st) < 0) {
