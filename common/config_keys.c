@@ -99,6 +99,8 @@ const struct hb_config_key hb_config_keys[] = {
 	TEXT("runtime.mcp_key_file", "",
 	     "File with the MCP API key for the authenticated check. Empty: only the challenge is "
 	     "checked."),
+	TEXT("runtime.mcp_key", "",
+	     "Name of a key of `hermesctl runtime key` for the same check, instead of a file. Empty: mcp_key_file."),
 	INT("runtime.stop_timeout", "20", 1, 600,
 	    "Seconds from SIGTERM to the end of the whole process tree."),
 	INT("runtime.restart_budget", "5", 1, 1000, "Restarts allowed within restart_window."),
@@ -146,6 +148,11 @@ const struct hb_config_key hb_config_keys[] = {
 	     "Whether a change that widens live policy waits for an approver's signed grant."),
 	LIST("admin.allowed_origins", "http://127.0.0.1:8787, http://localhost:8787",
 	     "Exact origins of pages that may use it."),
+
+	TEXT("onboarding.infrastructure_admin", "admin",
+	     "Who looks after this host and the runtime, as the inventory and the keys name them."),
+	TEXT("onboarding.connections_owner", "owner",
+	     "Whose accounts are connected to the runtime, as the inventory and the keys name them."),
 
 	INT("identities.base_uid", "10110", 1000, 4294900000LL,
 	    "First of the numeric uids of our processes (docs/ARCHITECTURE.md)."),

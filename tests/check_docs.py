@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-CODE = ("common", "policy", "broker", "fetcher", "approver", "admin", "launcher", "tests")
+CODE = ("common", "policy", "onboarding", "broker", "fetcher", "approver", "admin", "launcher", "tests")
 SUFFIXES = (".c", ".h", ".py", ".js", ".css", ".html")
 FOREIGN = ("tests/unit/golden/", "tests/fuzz/corpus/")
 MARKDOWN = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -339,7 +339,7 @@ def check_mentions():
             if not os.path.exists(os.path.join(ROOT, base, target)):
                 wrong(name, f"the link to {target} leads nowhere")
         code = code_of(text)
-        for path in re.findall(r"(?<![\w/.-])((?:common|policy|broker|fetcher|approver|admin|launcher|tests|docs|deploy)/"
+        for path in re.findall(r"(?<![\w/.-])((?:common|policy|onboarding|broker|fetcher|approver|admin|launcher|tests|docs|deploy)/"
                                r"[A-Za-z0-9_./-]+\.(?:c|h|py|md|sh|js|conf|[1-8]))\b", code):
             if not os.path.exists(os.path.join(ROOT, path)) and not re.search(r"[A-Z]{3}", path.replace(".md", "")):
                 wrong(name, f"{path} does not exist")

@@ -9,14 +9,15 @@ import sys
 ALLOWED = {
     "common": {"common"},
     "policy": {"common", "policy"},
+    "onboarding": {"common", "policy", "onboarding"},
     "broker": {"common", "policy", "broker"},
-    "broker/installer": {"common", "policy", "broker/installer"},
+    "broker/installer": {"common", "policy", "onboarding", "broker/installer"},
     "broker/docker": {"common", "policy", "broker/docker"},
     "broker/ssh": {"common", "policy", "broker/ssh"},
     "fetcher": {"common", "policy", "fetcher"},
-    "approver": {"common", "policy", "approver"},
-    "admin": {"common", "policy", "admin"},
-    "admin/ctl": {"common", "policy", "admin/ctl"},
+    "approver": {"common", "policy", "onboarding", "approver"},
+    "admin": {"common", "policy", "onboarding", "admin"},
+    "admin/ctl": {"common", "policy", "onboarding", "admin/ctl"},
     "launcher": {"common", "policy", "launcher"},
 }
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "admin/ctl/ctl.h"
+#include "admin/ctl/ctl_onboarding.h"
 #include "admin/ctl/doctor.h"
 #include "common/fs.h"
 #include "common/json.h"
@@ -259,6 +260,7 @@ int ctl_cmd_doctor(struct ctl *c, int argc, char **argv)
 		check_secret(&f, HB_PATH_SIGNING_KEY, HB_PEER_APPROVER);
 		check_secret(&f, HB_PATH_ADMIN_KEY, HB_PEER_ADMIN);
 		check_secret(&f, HB_PATH_SSH_INTEGRITY, HB_PEER_SSH);
+		ctl_doctor_keys(&f);
 		check_policy(&f);
 		check_space(&f);
 		check_advice(&f);

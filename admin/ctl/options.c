@@ -23,7 +23,8 @@ static void command_help(FILE *out, const char *name, const struct ctl_option *o
 static int usage_error(const char *command, const char *what, const char *arg)
 {
 	fprintf(stderr, "hermesctl %s: %s \"", command, what);
-	for (const char *p = arg; *p; p++)
+	/* The name alone: a value may be what must not be shown. */
+	for (const char *p = arg; *p && *p != '='; p++)
 		fputc(*p >= 32 && *p < 127 ? *p : '?', stderr);
 	fprintf(stderr, "\"; see hermesctl %s --help\n", command);
 	return -1;

@@ -52,6 +52,9 @@ static const struct {
 	{"ssh/profiles", 0700, HB_PEER_SSH, false},
 	{"approver", 0700, HB_PEER_APPROVER, false},
 	{"admin", 0700, HB_PEER_ADMIN, false},
+	{"probe", 0700, HB_PEER_PROBE, false},
+	{"probe/keys", 0700, HB_PEER_PROBE, false},
+	{"onboarding", 0700, ROOT, false},
 };
 
 bool ctl_layout(size_t i, struct ctl_layout_entry *out)
