@@ -26,7 +26,7 @@
 #define HB_MCP_REPLY_BYTES (256u << 10) /* when reply_max is 0 */
 #define HB_MCP_REPLY_MAX (4u << 20)
 
-/* [a-z0-9][a-z0-9._-]*, at most HB_MCP_NAME_MAX bytes. Code bad_key_name. */
+/* Lower-case letters, digits and '-', beginning with a letter, shorter than HB_MCP_NAME_MAX. Code bad_key_name. */
 int hb_mcp_key_name_check(const char *name, struct hb_error *err);
 
 struct hb_mcp_options {

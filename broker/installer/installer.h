@@ -15,6 +15,7 @@
 #include "common/process.h"
 #include "policy/gate.h"
 
+struct hb_caller;
 struct hb_jobs;
 
 struct hb_installer {
@@ -29,6 +30,7 @@ struct hb_installer {
 	struct hb_journal *journal;
 	struct hb_supervisor *supervisor;
 	struct hb_supervisor *trial; /* runs a release with a copy of a backup */
+	struct hb_caller *caller;     /* calls of the payload's MCP server for the operator */
 	struct hb_jobs *jobs;
 	char settings[HB_HEX256]; /* of process->config */
 	char *data_reach;          /* what of the data directory's surroundings may be touched */

@@ -24,6 +24,7 @@
 #include "broker/installer/activate.h"
 #include "broker/installer/age.h"
 #include "broker/installer/backup_routes.h"
+#include "broker/installer/caller.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/job.h"
 #include "broker/installer/quiesce.h"
@@ -95,6 +96,7 @@ static void installer_close(void *ctx)
 	hb_jobs_free(in->jobs);
 	if (in->retry)
 		event_free(in->retry);
+	hb_caller_free(in->caller);
 	if (in->trial)
 		hb_supervisor_free(in->trial);
 	if (in->supervisor)
@@ -130,6 +132,7 @@ static void *installer_open(struct hb_process *p, struct hb_error *err)
 	if (hb_supervisor_new(p, &in->supervisor, err) < 0 ||
 	    hb_installer_spare_port(&spare, err) < 0 ||
 	    hb_supervisor_new_trial(p, spare, &in->trial, err) < 0 ||
+	    hb_caller_new(p, hb_supervisor_port(in->supervisor), &in->caller, err) < 0 ||
 	    hb_config_runtime_digest(p->config, in->settings, err) < 0 ||
 	    hb_store_open(hb_config_text(p->config, "runtime.storage"), hb_peer_uid(HB_PEER_UNPACK),
 			  hb_peer_uid(HB_PEER_FETCHER), &in->store, err) < 0 ||
@@ -154,6 +157,7 @@ static int installer_sandbox(struct hb_process *p, void *ctx, struct hb_sandbox 
 		{NULL, HB_FS_READ | HB_FS_WRITE | HB_FS_OPTIONAL}, /* backups */
 		{"installer", HB_FS_READ | HB_FS_WRITE},
 		{"run", HB_FS_READ | HB_FS_WRITE},
+		{"probe", HB_FS_READ | HB_FS_OPTIONAL}, /* named keys, for the prober */
 		{"policy", HB_FS_READ},
 		{"public", HB_FS_READ},
 		{HB_PATH_CONF, HB_FS_READ},
@@ -186,7 +190,8 @@ static int installer_run(struct hb_process *p, void *ctx, struct hb_error *err)
 	struct hb_installer *in = ctx;
 
 	if (hb_supervisor_run(in->supervisor, NULL, NULL, err) < 0 ||
-	    hb_supervisor_run(in->trial, NULL, NULL, err) < 0 || hb_quiesce_load(in, err) < 0 ||
+	    hb_supervisor_run(in->trial, NULL, NULL, err) < 0 ||
+	    hb_caller_listen(in->caller, in->supervisor, err) < 0 || hb_quiesce_load(in, err) < 0 ||
 	    hb_watch_start(in, err) < 0)
 		return -1;
 	hb_installer_reconcile(in);

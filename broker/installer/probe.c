@@ -141,7 +141,11 @@ json_t *hb_probe_run(uint16_t port, struct hb_mcp_session *session, const json_t
 			snprintf(err.code, sizeof(err.code), "mcp_failed");
 	}
 	if (rc == 0 && key[0]) {
-		tools = hb_mcp_tools(port, path, key, session, deadline, &err);
+		const struct hb_mcp_server server = {.port = port, .path = path, .key = key,
+						     .key_name = "key in runtime.mcp_key_file", .session = session,
+						     .deadline_ms = deadline};
+
+		tools = hb_mcp_tools(&server, &err);
 		if (!tools) {
 			snprintf(err.code, sizeof(err.code), "mcp_failed");
 			rc = -1;

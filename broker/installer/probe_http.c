@@ -18,6 +18,7 @@
 struct reading {
 	struct hb_probe_reply *reply;
 	struct hb_buf name, value;
+	size_t body_max;
 	bool in_value, complete, too_large;
 };
 
@@ -167,7 +168,7 @@ static int on_body(http_parser *p, const char *at, size_t len)
 {
 	struct reading *r = p->data;
 
-	r->too_large = r->reply->body.len + len > HB_PROBE_BODY_MAX;
+	r->too_large = r->reply->body.len + len > r->body_max;
 	if (r->too_large)
 		return -1;
 	hb_buf_add(&r->reply->body, at, len);
@@ -193,8 +194,12 @@ static int receive(int fd, const struct hb_probe_call *call, struct reading *r, 
 	http_parser_init(&parser, HTTP_RESPONSE);
 	parser.data = r;
 	while (!r->complete) {
-		ssize_t n = recv(fd, piece, sizeof(piece), 0);
+		ssize_t n;
 
+		/* Also when there is always more to read, and never an end. */
+		if (hb_monotonic_ms() >= call->deadline_ms)
+			return hb_fail(err, "timeout", "no answer from the runtime to %s in time", call->path);
+		n = recv(fd, piece, sizeof(piece), 0);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && errno == EAGAIN) {
@@ -206,7 +211,7 @@ static int receive(int fd, const struct hb_probe_call *call, struct reading *r, 
 			return hb_fail_errno(err, "unreachable", "reading the runtime's answer to %s", call->path);
 		if (http_parser_execute(&parser, &settings, piece, (size_t)n) != (size_t)n && !r->complete)
 			return r->too_large ? hb_fail(err, "too_large", "the runtime's answer to %s has more than "
-						      "%u bytes", call->path, HB_PROBE_BODY_MAX)
+						      "%zu bytes", call->path, r->body_max)
 					    : hb_fail(err, "bad_reply", "the runtime's answer to %s is not HTTP",
 						      call->path);
 		if (n == 0 && !r->complete)
@@ -220,7 +225,7 @@ static int receive(int fd, const struct hb_probe_call *call, struct reading *r, 
 
 int hb_probe_http(const struct hb_probe_call *call, struct hb_probe_reply *reply, struct hb_error *err)
 {
-	struct reading r = {.reply = reply};
+	struct reading r = {.reply = reply, .body_max = call->body_max ? call->body_max : HB_PROBE_BODY_MAX};
 	int fd, rc = -1;
 
 	*reply = (struct hb_probe_reply){0};

@@ -29,6 +29,7 @@ struct hb_probe_call {
 	const char *version; /* NULL or "": no MCP-Protocol-Version */
 	const char *body;    /* JSON, or NULL */
 	int64_t deadline_ms; /* hb_monotonic_ms */
+	size_t body_max;     /* 0: HB_PROBE_BODY_MAX */
 	/* An event stream may stay open after the answer: true once the body holds what was asked for. */
 	bool (*enough)(const struct hb_probe_reply *reply, void *arg);
 	void *arg;

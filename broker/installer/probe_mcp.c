@@ -14,6 +14,8 @@
 #define PROTOCOL_VERSION "2025-06-18"
 #define PAGES_MAX 50
 #define TOOLS_MAX 1000
+#define LONG_BODY 65536
+#define CALL_ID 1001 /* above those of initialize and of the pages of a list */
 
 static const char initialize[] =
 	"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"" PROTOCOL_VERSION
@@ -21,10 +23,7 @@ static const char initialize[] =
 static const char initialized[] = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}";
 
 struct dialogue {
-	uint16_t port;
-	const char *path, *key;
-	struct hb_mcp_session *session;
-	int64_t deadline_ms;
+	struct hb_mcp_server server;
 	json_int_t wanted; /* id of the message that is waited for */
 	int status;        /* of the last answer */
 };
@@ -53,6 +52,13 @@ bool hb_challenge_has_bearer(const char *value)
 	return false;
 }
 
+/* A request of the server's own may have the same number. */
+static bool answers(const json_t *message, json_int_t id)
+{
+	return json_is_integer(json_object_get(message, "id")) && hb_json_int(message, "id", -1) == id &&
+	       !json_object_get(message, "method");
+}
+
 /* One message, or an array of them (older servers answer in batches). */
 static json_t *pick(const char *text, size_t len, json_int_t id)
 {
@@ -60,12 +66,11 @@ static json_t *pick(const char *text, size_t len, json_int_t id)
 	size_t i;
 
 	if (json_is_object(value)) {
-		if (json_is_integer(json_object_get(value, "id")) && hb_json_int(value, "id", -1) == id)
+		if (answers(value, id))
 			found = json_incref(value);
 	} else if (json_is_array(value)) {
 		json_array_foreach(value, i, item)
-			if (!found && json_is_integer(json_object_get(item, "id")) &&
-			    hb_json_int(item, "id", -1) == id)
+			if (!found && answers(item, id))
 				found = json_incref(item);
 	}
 	json_decref(value);
@@ -119,12 +124,18 @@ json_t *hb_mcp_message(const char *body, size_t len, json_int_t id)
 	return len ? pick_event(body, len, id) : NULL;
 }
 
+/* Looked for after each piece. A long body is not read again and again: only where an event of a stream has ended. */
 static bool has_message(const struct hb_probe_reply *reply, void *arg)
 {
 	const struct dialogue *d = arg;
+	const struct hb_buf *body = &reply->body;
 	json_t *message;
 
-	if (!d->wanted || reply->status != 200 || !reply->body.len || !memchr("\n}]", reply->body.data[reply->body.len - 1], 3))
+	if (!d->wanted || reply->status != 200 || !body->len || !memchr("\n}]", body->data[body->len - 1], 3))
+		return false;
+	if (body->len > LONG_BODY && (body->data[0] == '{' || body->data[0] == '[' ||
+				      (strcmp(body->data + body->len - 2, "\n\n") != 0 &&
+				       strcmp(body->data + body->len - 4, "\r\n\r\n") != 0)))
 		return false;
 	message = hb_mcp_message(reply->body.data, reply->body.len, d->wanted);
 	json_decref(message);
@@ -134,12 +145,14 @@ static bool has_message(const struct hb_probe_reply *reply, void *arg)
 static int post(struct dialogue *d, const char *body, json_int_t wanted, bool with_session,
 		struct hb_probe_reply *reply, struct hb_error *err)
 {
-	struct hb_probe_call call = {.port = d->port, .method = "POST", .path = d->path, .bearer = d->key, .body = body,
-				     .deadline_ms = d->deadline_ms, .enough = has_message, .arg = d};
+	const struct hb_mcp_server *s = &d->server;
+	struct hb_probe_call call = {.port = s->port, .method = "POST", .path = s->path, .bearer = s->key, .body = body,
+				     .deadline_ms = s->deadline_ms, .body_max = s->reply_max, .enough = has_message,
+				     .arg = d};
 
 	if (with_session) {
-		call.session = d->session->id;
-		call.version = d->session->version;
+		call.session = s->session->id;
+		call.version = s->session->version;
 	}
 	d->wanted = wanted;
 	d->status = 0;
@@ -151,7 +164,7 @@ static int post(struct dialogue *d, const char *body, json_int_t wanted, bool wi
 
 int hb_mcp_challenge(uint16_t port, const char *path, int64_t deadline_ms, struct hb_error *err)
 {
-	struct dialogue d = {.port = port, .path = path, .deadline_ms = deadline_ms};
+	struct dialogue d = {.server = {.port = port, .path = path, .deadline_ms = deadline_ms}};
 	struct hb_probe_reply reply = {0};
 	int rc = -1;
 
@@ -172,12 +185,13 @@ out:
 }
 
 /* The result member of the answer to request `id`; new reference. */
-static json_t *result_of(const struct hb_probe_reply *reply, json_int_t id, const char *method, struct hb_error *err)
+static json_t *result_of(const struct dialogue *d, const struct hb_probe_reply *reply, json_int_t id,
+			 const char *method, struct hb_error *err)
 {
 	json_t *message = NULL, *result = NULL;
 
 	if (reply->status == 401 || reply->status == 403) {
-		hb_fail(err, "mcp_failed", "%s: the runtime refuses the key in runtime.mcp_key_file (%d)", method,
+		hb_fail(err, "key_refused", "%s: the runtime refuses the %s (%d)", method, d->server.key_name,
 			reply->status);
 		return NULL;
 	}
@@ -215,16 +229,16 @@ static int open_session(struct dialogue *d, struct hb_error *err)
 	json_t *result = NULL;
 	int rc = -1;
 
-	*d->session = (struct hb_mcp_session){0};
+	*d->server.session = (struct hb_mcp_session){0};
 	if (post(d, initialize, 1, false, &reply, err) < 0)
 		goto out;
-	result = result_of(&reply, 1, "initialize", err);
+	result = result_of(d, &reply, 1, "initialize", err);
 	if (!result)
 		goto out;
-	snprintf(d->session->version, sizeof(d->session->version), "%s",
+	snprintf(d->server.session->version, sizeof(d->server.session->version), "%s",
 		 hb_json_text(result, "protocolVersion", PROTOCOL_VERSION));
-	snprintf(d->session->id, sizeof(d->session->id), "%s", reply.session);
-	if (!is_visible(d->session->version) || !is_visible(d->session->id)) {
+	snprintf(d->server.session->id, sizeof(d->server.session->id), "%s", reply.session);
+	if (!is_visible(d->server.session->version) || !is_visible(d->server.session->id)) {
 		hb_fail(err, "mcp_failed", "initialize answers with an unusable session id or version");
 		goto out;
 	}
@@ -238,7 +252,7 @@ static int open_session(struct dialogue *d, struct hb_error *err)
 	rc = 0;
 out:
 	if (rc < 0)
-		*d->session = (struct hb_mcp_session){0};
+		*d->server.session = (struct hb_mcp_session){0};
 	json_decref(result);
 	hb_probe_reply_free(&reply);
 	return rc;
@@ -259,7 +273,7 @@ static int list_page(struct dialogue *d, json_int_t id, char **cursor, json_t *n
 	*cursor = NULL;
 	if (!body || post(d, body, id, true, &reply, err) < 0)
 		goto out;
-	result = result_of(&reply, id, "tools/list", err);
+	result = result_of(d, &reply, id, "tools/list", err);
 	if (!result)
 		goto out;
 	json_array_foreach(json_object_get(result, "tools"), i, tool)
@@ -312,12 +326,11 @@ static json_t *list_all(struct dialogue *d, struct hb_error *err)
 	return sorted(names);
 }
 
-json_t *hb_mcp_tools(uint16_t port, const char *path, const char *key, struct hb_mcp_session *session,
-		     int64_t deadline_ms, struct hb_error *err)
+json_t *hb_mcp_tools(const struct hb_mcp_server *server, struct hb_error *err)
 {
-	struct dialogue d = {.port = port, .path = path, .key = key, .session = session, .deadline_ms = deadline_ms};
+	struct dialogue d = {.server = *server};
 
-	if (session->version[0]) {
+	if (server->session->version[0]) {
 		json_t *names = list_all(&d, err);
 
 		/* Any answer but a good one may mean that the server forgot the session: servers say 400, 401, 404, 410
@@ -326,4 +339,37 @@ json_t *hb_mcp_tools(uint16_t port, const char *path, const char *key, struct hb
 			return names;
 	}
 	return open_session(&d, err) < 0 ? NULL : list_all(&d, err);
+}
+
+static json_t *call_once(struct dialogue *d, const char *body, struct hb_error *err)
+{
+	struct hb_probe_reply reply = {0};
+	json_t *result = NULL;
+
+	if (post(d, body, CALL_ID, true, &reply, err) == 0)
+		result = result_of(d, &reply, CALL_ID, "tools/call", err);
+	hb_probe_reply_free(&reply);
+	return result;
+}
+
+json_t *hb_mcp_call(const struct hb_mcp_server *server, const char *tool, const json_t *arguments,
+		    struct hb_error *err)
+{
+	struct dialogue d = {.server = *server};
+	json_t *request = json_pack("{s:s, s:i, s:s, s:{s:s, s:O}}", "jsonrpc", "2.0", "id", CALL_ID, "method",
+				    "tools/call", "params", "name", tool, "arguments", arguments), *result = NULL;
+	char *body = json_dumps(request, JSON_COMPACT);
+	bool fresh = !server->session->version[0];
+
+	if (!body)
+		hb_fail(err, "bad_request", "the call can't be written as JSON");
+	else if (!fresh || open_session(&d, err) == 0)
+		result = call_once(&d, body, err);
+	/* These are given before a call is looked at; whatever else went wrong, it may have run. */
+	if (body && !result && !fresh && (d.status == 400 || d.status == 404 || d.status == 410) &&
+	    open_session(&d, err) == 0)
+		result = call_once(&d, body, err);
+	json_decref(request);
+	free(body);
+	return result;
 }

@@ -1,5 +1,6 @@
 /*
- * The Model Context Protocol as far as a prober needs it: streamable HTTP transport, initialize, tools/list.
+ * The Model Context Protocol as far as prober and caller need it: streamable HTTP transport, initialize, tools/list,
+ * tools/call.
  * Answers come as JSON or as an event stream (several events, comments, in pieces); both are read, whatever the
  * Content-Type says.
  */
@@ -16,9 +17,23 @@
 /* Without a key: must be 401 with a Bearer challenge (RFC 6750). Code: mcp_failed. */
 int hb_mcp_challenge(uint16_t port, const char *path, int64_t deadline_ms, struct hb_error *err);
 
-/* Names of all tools, sorted; new reference. A session that the server no longer knows is replaced by a fresh one, once. */
-json_t *hb_mcp_tools(uint16_t port, const char *path, const char *key, struct hb_mcp_session *session,
-		     int64_t deadline_ms, struct hb_error *err);
+struct hb_mcp_server {
+	uint16_t port;
+	const char *path, *key;
+	const char *key_name;  /* for messages: "key hermes-miles" */
+	struct hb_mcp_session *session; /* kept by the caller from one call to the next */
+	int64_t deadline_ms;
+	size_t reply_max;      /* 0: HB_PROBE_BODY_MAX */
+};
+
+/* Names of all tools, sorted; new reference. A session that the server no longer knows is replaced by a fresh one, once.
+ * Codes: mcp_failed, key_refused (401, 403), and those of hb_probe_http. */
+json_t *hb_mcp_tools(const struct hb_mcp_server *server, struct hb_error *err);
+
+/* The `result` of tools/call; new reference. `arguments` is borrowed. It is sent a second time only when the server has
+ * refused the session before anything could run (400, 404, 410). The same codes. */
+json_t *hb_mcp_call(const struct hb_mcp_server *server, const char *tool, const json_t *arguments,
+		    struct hb_error *err);
 
 /* "Bearer" as one of the schemes of a WWW-Authenticate value (RFC 9110, 11.6.1). */
 bool hb_challenge_has_bearer(const char *value);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "broker/installer/backup_routes.h"
+#include "broker/installer/caller.h"
 #include "broker/installer/installer.h"
 #include "broker/installer/job.h"
 #include "broker/installer/quiesce.h"
@@ -113,6 +114,13 @@ static void handle_probe(struct hb_request *req, void *ctx)
 		hb_probe_now(ctx, req);
 }
 
+static void handle_mcp(struct hb_request *req, void *ctx)
+{
+	struct hb_installer *in = ctx;
+
+	hb_caller_handle(in->caller, req);
+}
+
 #define BROKER HB_PEER_BIT(HB_PEER_BROKER)
 #define OPERATOR HB_PEER_BIT(HB_PEER_OPERATOR)
 #define LOOKERS (BROKER | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER) | OPERATOR)
@@ -129,6 +137,7 @@ const struct hb_route hb_installer_routes[] = {
 	{HB_POST, "/verify", BROKER | OPERATOR, 4096, 0, handle_verify},
 	{HB_POST, "/stage", BROKER | OPERATOR, 4096, 0, hb_stage_handle},
 	{HB_POST, "/probe", BROKER | OPERATOR, 4096, 0, handle_probe},
+	{HB_POST, "/mcp", OPERATOR, 0, 0, handle_mcp},
 	{HB_POST, "/quiesce", OPERATOR, 4096, 0, hb_quiesce_handle},
 	{HB_POST, "/resume", OPERATOR, 4096, 0, hb_resume_handle},
 	{HB_GET, "/runtime", LOOKERS, 0, HB_ROUTE_NOBODY, handle_runtime},

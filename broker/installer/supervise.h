@@ -62,6 +62,9 @@ void hb_supervisor_stop(struct hb_supervisor *s, hb_supervisor_done done, void *
 /* Run all checks now. */
 void hb_supervisor_probe(struct hb_supervisor *s, hb_supervisor_done done, void *arg);
 
+/* Is it the payload, and nobody else, that listens on the port now? Codes not_running, port_in_use, not_ready. */
+int hb_supervisor_serves(struct hb_supervisor *s, struct hb_error *err);
+
 bool hb_supervisor_is_running(const struct hb_supervisor *s);
 /* The members "process", "health", "isolation", "supervisor", "desired", "address" of GET /runtime; new reference. */
 json_t *hb_supervisor_status(const struct hb_supervisor *s);

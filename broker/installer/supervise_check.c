@@ -113,6 +113,19 @@ bool hb_supervisor_look(struct hb_supervisor *s, int64_t now, bool *ready)
 	return true;
 }
 
+int hb_supervisor_serves(struct hb_supervisor *s, struct hb_error *err)
+{
+	bool ready = false;
+
+	if (!hb_supervisor_is_up(s) || !s->pid || !hb_supervisor_look(s, hb_monotonic_ms(), &ready))
+		return hb_fail(err, "not_running", "the runtime is not running (%s); `hermesctl runtime start` starts it",
+			       hb_phase_name(s->phase));
+	if (ready)
+		return 0;
+	*err = s->last_check;
+	return -1;
+}
+
 void hb_supervisor_ask(struct hb_supervisor *s, int64_t now)
 {
 	struct hb_error err;
