@@ -19,6 +19,7 @@
 #include "common/ids.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "onboarding/keys.h"
 
 /* For all questions together; less when they are asked often, but never so little that a busy host looks like a fault. */
 #define PROBE_TIMEOUT_MAX_MS 10000
@@ -227,6 +228,21 @@ static int read_secret(const struct hb_supervisor *s, const char *key, struct hb
 	return rc < 0 ? hb_fail_prefix(err, "%s", key) : 0;
 }
 
+/* The one of `hermesctl runtime key` that runtime.mcp_key names, or the file that runtime.mcp_key_file names. */
+static int read_mcp_key(const struct hb_supervisor *s, struct hb_secret *out, struct hb_error *err)
+{
+	const char *name = hb_config_text(s->process->config, "runtime.mcp_key");
+
+	if (!name[0])
+		return read_secret(s, "runtime.mcp_key_file", out, err);
+	if (hb_config_text(s->process->config, "runtime.mcp_key_file")[0])
+		return hb_fail(err, "config_invalid", "set runtime.mcp_key or runtime.mcp_key_file, not both");
+	if (hb_named_key_read(name, hb_peer_uid(HB_PEER_PROBE), out, err) < 0)
+		return hb_fail_prefix(err, "runtime.mcp_key");
+	hb_named_key_used(name);
+	return 0;
+}
+
 static json_t *question(const struct hb_supervisor *s)
 {
 	const struct hb_config *c = s->process->config;
@@ -254,7 +270,7 @@ int hb_supervisor_send_probe(struct hb_supervisor *s, struct hb_error *err)
 	int rc = -1;
 
 	/* The key may be younger than the data of a trial. */
-	if ((!s->trial && read_secret(s, "runtime.mcp_key_file", &key, err) < 0) ||
+	if ((!s->trial && read_mcp_key(s, &key, err) < 0) ||
 	    read_secret(s, "runtime.health_token_file", &token, err) < 0)
 		goto out;
 	object = question(s);
