@@ -24,6 +24,9 @@ static const enum hb_peer audited[] = {HB_PEER_BROKER, HB_PEER_FETCHER, HB_PEER_
 				       HB_PEER_SSH, HB_PEER_APPROVER, HB_PEER_ADMIN};
 #define AUDITED (sizeof audited / sizeof audited[0])
 
+/* hermesctl's own chain, about keys and inventory: kept by no process, and by none sent to the approver. */
+#define OWN_CHAIN "onboarding"
+
 /* The process with this name, or HB_PEER_COUNT. */
 static enum hb_peer process_named(const char *name, size_t len)
 {
@@ -197,30 +200,37 @@ static void check_checkpoint(struct ctl *c, json_t *list, int *code)
 	hb_buf_free(&text);
 }
 
+static void verify_chain(struct ctl *c, const char *dir, json_t *chains, int *code)
+{
+	struct hb_audit_head head = {0};
+	struct hb_error err = {0};
+	char path[64];
+	json_t *entry;
+
+	snprintf(path, sizeof path, "%s/audit.log", dir);
+	if (hb_audit_verify(AT_FDCWD, path, &head, &err) == 0)
+		entry = json_pack("{s:s,s:I,s:s}", "status", "ok", "records", (json_int_t)head.seq, "head", head.hash);
+	else {
+		*code = CTL_FAILED;
+		entry = json_pack("{s:s,s:s,s:s}", "status", "broken", "error", err.message, "code", err.code);
+	}
+	if (!c->json) {
+		printf("%-10s %s", dir, hb_json_text(entry, "status", ""));
+		if (*head.hash)
+			printf("  %lld records, head %.16s", (long long)head.seq, head.hash);
+		printf("%s%s\n", json_object_get(entry, "error") ? ": " : "", hb_json_text(entry, "error", ""));
+	}
+	json_object_set_new(chains, dir, entry);
+}
+
 static json_t *verify_chains(struct ctl *c, int *code)
 {
 	json_t *chains = json_object();
 
-	for (size_t i = 0; i < AUDITED; i++) {
-		struct hb_audit_head head = {0};
-		struct hb_error err = {0};
-		char path[64];
-		json_t *entry;
-		snprintf(path, sizeof path, "%s/audit.log", hb_peer_dir(audited[i]));
-		if (hb_audit_verify(AT_FDCWD, path, &head, &err) == 0)
-			entry = json_pack("{s:s,s:I,s:s}", "status", "ok", "records", (json_int_t)head.seq, "head", head.hash);
-		else {
-			*code = CTL_FAILED;
-			entry = json_pack("{s:s,s:s,s:s}", "status", "broken", "error", err.message, "code", err.code);
-		}
-		if (!c->json) {
-			printf("%-10s %s", hb_peer_dir(audited[i]), hb_json_text(entry, "status", ""));
-			if (*head.hash)
-				printf("  %lld records, head %.16s", (long long)head.seq, head.hash);
-			printf("%s%s\n", json_object_get(entry, "error") ? ": " : "", hb_json_text(entry, "error", ""));
-		}
-		json_object_set_new(chains, hb_peer_dir(audited[i]), entry);
-	}
+	for (size_t i = 0; i < AUDITED; i++)
+		verify_chain(c, hb_peer_dir(audited[i]), chains, code);
+	if (access(OWN_CHAIN "/audit.log", F_OK) == 0 || access(OWN_CHAIN "/audit.log.head", F_OK) == 0)
+		verify_chain(c, OWN_CHAIN, chains, code);
 	return chains;
 }
 
@@ -270,29 +280,31 @@ int ctl_cmd_audit_acknowledge(struct ctl *c, int argc, char **argv)
 {
 	const char *process = NULL, *reason = NULL;
 	const struct ctl_option options[] = {
-		{"process", "NAME", "whose chain: broker, approver, installer, fetcher, docker, ssh or admin", &process, NULL},
+		{"process", "NAME", "whose chain: broker, approver, installer, fetcher, docker, ssh, admin or onboarding", &process, NULL},
 		{"reason", "TEXT", "what was found out; it stands in the first record of the new chain", &reason, NULL},
 	};
 	struct hb_error err = {0};
 	enum hb_peer p;
 	char path[64];
+	bool own;
 
 	if (ctl_parse(c, "audit acknowledge", options, 2, argc, argv, 0, 0) < 0)
 		return CTL_USAGE;
 	p = process ? process_named(process, strlen(process)) : HB_PEER_COUNT;
-	if (p == HB_PEER_COUNT || !reason || !*reason) {
+	own = process && strcmp(process, OWN_CHAIN) == 0;
+	if ((p == HB_PEER_COUNT && !own) || !reason || !*reason) {
 		fprintf(stderr, "hermesctl audit acknowledge: --process NAME (of one that keeps a chain) and --reason TEXT are "
 			"needed\n");
 		return CTL_USAGE;
 	}
 	if (ctl_open(c, &err) < 0)
 		return ctl_error(c, &err);
-	snprintf(path, sizeof path, "%s/audit.log", hb_peer_dir(p));
+	snprintf(path, sizeof path, "%s/audit.log", own ? OWN_CHAIN : hb_peer_dir(p));
 	if (hb_audit_verify(AT_FDCWD, path, NULL, &err) == 0)
 		hb_fail(&err, "audit_intact", "the chain of %s is whole: there is nothing to acknowledge", process);
 	else if (geteuid() != 0)
 		hb_fail(&err, "not_root", "only root sets a chain aside: run it with sudo");
-	else if (hb_audit_acknowledge(path, hb_peer_name(p), reason, &err) == 0) {
+	else if (hb_audit_acknowledge(path, own ? OWN_CHAIN : hb_peer_name(p), reason, &err) == 0) {
 		if (!c->json)
 			printf("The old chain is kept beside it; a new one begins and says so. Once everything runs again:\n"
 			       "hermesctl audit checkpoint --accept\n");
@@ -381,7 +393,7 @@ int ctl_cmd_audit_show(struct ctl *c, int argc, char **argv)
 {
 	const char *process = NULL, *limit = NULL;
 	const struct ctl_option options[] = {
-		{"process", "NAME", "broker (default), approver, installer, fetcher, docker, ssh or admin", &process, NULL},
+		{"process", "NAME", "broker (default), approver, installer, fetcher, docker, ssh, admin or onboarding", &process, NULL},
 		{"limit", "N", "how many (default 20)", &limit, NULL},
 	};
 	struct hb_error err = {0};
@@ -391,7 +403,7 @@ int ctl_cmd_audit_show(struct ctl *c, int argc, char **argv)
 		return CTL_USAGE;
 	if (!process)
 		process = "broker";
-	if (process_named(process, strlen(process)) == HB_PEER_COUNT)
+	if (process_named(process, strlen(process)) == HB_PEER_COUNT && strcmp(process, OWN_CHAIN) != 0)
 		hb_fail(&err, "usage", "no process \"%.30s\" keeps an audit log", process);
 	else if (ctl_open(c, &err) == 0)
 		records = audit_lines(process, limit && atol(limit) > 0 ? atol(limit) : 20, &err);

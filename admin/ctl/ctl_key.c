@@ -100,6 +100,8 @@ int ctl_cmd_runtime_key_set(struct ctl *c, int argc, char **argv)
 		rc = hb_named_key_set(&s, &key, hb_config_text(c->config, "onboarding.infrastructure_admin"),
 				      hb_peer_uid(HB_PEER_PROBE), hb_peer_gid(HB_PEER_PROBE), &replaced, &err);
 	hb_secret_free(&key);
+	if (rc == 0)
+		rc = ctl_reviews_publish(c, &err);
 	hb_close(&lock);
 	if (rc < 0)
 		return ctl_error(c, &err);
@@ -167,6 +169,8 @@ int ctl_cmd_runtime_key_remove(struct ctl *c, int argc, char **argv)
 	rc = ctl_onboarding_open(c, &lock, &err);
 	if (rc == 0)
 		rc = hb_named_key_remove(argv[0], &err);
+	if (rc == 0)
+		rc = ctl_reviews_publish(c, &err);
 	hb_close(&lock);
 	if (rc < 0)
 		return ctl_error(c, &err);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "admin/ctl/ctl.h"
+#include "admin/ctl/ctl_onboarding.h"
 #include "common/json.h"
 #include "policy/live.h"
 
@@ -54,10 +55,20 @@ static void print_policy(const json_t *p)
 	free(users);
 }
 
+static void print_reviews(const json_t *reviews)
+{
+	if (hb_json_text(reviews, "error", NULL)) {
+		printf("Reviews    ");
+		ctl_print_text(hb_json_text(reviews, "error", ""));
+		putchar('\n');
+	} else if (hb_json_int(reviews, "due", 0) > 0)
+		printf("Reviews    %lld due: hermesctl review\n", hb_json_int(reviews, "due", 0));
+}
+
 int ctl_cmd_status(struct ctl *c, int argc, char **argv)
 {
 	struct hb_error err = {0}, ignored = {0};
-	json_t *health, *policy, *runtime;
+	json_t *health, *policy, *runtime, *reviews;
 	bool ok;
 	int pid;
 
@@ -69,18 +80,20 @@ int ctl_cmd_status(struct ctl *c, int argc, char **argv)
 	health = ctl_health(c, &ok);
 	policy = policy_status(&err);
 	runtime = ctl_call(c, HB_PEER_BROKER, "GET", "/runtime", NULL, &ignored);
+	reviews = ctl_reviews_due(c);
 	if (!c->json) {
 		printf(pid ? "Launcher   pid %d\n" : "Launcher   not running (start it with ./manage.sh up)\n", pid);
 		puts("Processes");
 		print_services(health);
 		print_policy(policy);
+		print_reviews(reviews);
 		puts("Runtime");
 		if (runtime)
 			ctl_print_runtime(runtime);
 		else
 			ctl_note(c, "%s", ignored.message);
 	}
-	return ctl_result(c, json_pack("{s:i,s:b,s:o,s:o,s:o?}", "launcher_pid", pid, "ok", ok, "services", health,
-				       "policy", policy, "runtime", runtime),
+	return ctl_result(c, json_pack("{s:i,s:b,s:o,s:o,s:o?,s:o*}", "launcher_pid", pid, "ok", ok, "services",
+				       health, "policy", policy, "runtime", runtime, "reviews", reviews),
 			  ok ? CTL_OK : pid ? CTL_FAILED : CTL_UNREACHABLE);
 }
