@@ -17,6 +17,7 @@
 #include "common/ids.h"
 #include "common/keys.h"
 #include "common/paths.h"
+#include "onboarding/guardrail.h"
 #include "policy/image_ref.h"
 #include "policy/live.h"
 
@@ -382,7 +383,8 @@ int ctl_setup_state(struct ctl *c, const struct ctl_setup *s, int *changed, stru
 		return -1;
 	hb_peers_init((uid_t)hb_config_int(c->config, "identities.base_uid"));
 	if (make_directories(changed, err) < 0 || make_secrets(c->config, changed, err) < 0 ||
-	    make_storage(c->config, changed, err) < 0 || write_bounds(s, c->config, changed, err) < 0)
+	    make_storage(c->config, changed, err) < 0 || write_bounds(s, c->config, changed, err) < 0 ||
+	    hb_guardrails_ship(changed, err) < 0)
 		return -1;
 	if (!exists(HB_PATH_POLICY)) {
 		if (hb_policy_update(hb_peer_uid(HB_PEER_ADMIN), true, first_policy, s->users, NULL, err) < 0)
