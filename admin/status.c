@@ -11,8 +11,10 @@
 
 #include "admin/admin.h"
 #include "common/buf.h"
+#include "common/ids.h"
 #include "common/json.h"
 #include "common/paths.h"
+#include "onboarding/review.h"
 
 #define HEALTH_TIMEOUT_MS 3000
 
@@ -192,6 +194,15 @@ struct asked {
 	struct hb_request *req; /* NULL once the caller has gone */
 };
 
+/* Kinds and names of what is due, from the file that hermesctl writes for us. */
+static json_t *reviews(void)
+{
+	struct hb_error err = {0};
+	json_t *due = hb_reviews_read(HB_REVIEWS_ADMIN, hb_now(), &err);
+
+	return due ? due : json_pack("{s:i, s:[], s:s}", "due", 0, "items", "error", err.message);
+}
+
 static void gathered(json_t *all, json_t *runtime, void *arg)
 {
 	struct asked *asked = arg;
@@ -207,6 +218,7 @@ static void gathered(json_t *all, json_t *runtime, void *arg)
 				 hb_config_bool(config, "admin.widening_needs_grant"));
 		json_object_set_new(body, "ssh_profiles", json_is_array(profiles) ? json_incref(profiles) : json_array());
 		json_object_set(body, "runtime", runtime ? runtime : json_null());
+		json_object_set_new(body, "reviews", reviews());
 		add_policy(body);
 		hb_reply_json(asked->req, 200, body);
 	}

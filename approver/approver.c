@@ -141,6 +141,7 @@ tick(evutil_socket_t fd, short what, void *arg)
 	hb_grants_tick(a);
 	hb_telegram_tick(a->telegram);
 	hb_checkpoint_tick(a);
+	hb_reviews_tick(a);
 	if (a->ticks++ % PRUNE_EVERY == 0)
 		hb_decisions_prune(a->decisions, hb_now() - (int64_t)HB_KEEP_DAYS * 86400, NULL);
 }

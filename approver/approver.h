@@ -8,6 +8,7 @@
  *   botapi.c, botapi_read.c  the Bot API        approver.c  start, timers, policy
  *   control.c    pause, resume, revoke; keys    checkpoint.c  heads of audit chains, receipts
  *   commands.c   what approvers write           words.c     what they are answered
+ *   reviews.c    what is due, told weekly
  *   replies.c    answers and notices            records.c   outcomes, control and heads in the
  * database
  */
@@ -150,6 +151,9 @@ int hb_words_receipt(struct hb_approver *a, const char *id, struct hb_buf *out,
 /* token.c: a new bot token, or none */
 void hb_route_bot_token(struct hb_request *req, void *ctx);
 void hb_route_bot_token_clear(struct hb_request *req, void *ctx);
+
+/* reviews.c */
+void hb_reviews_tick(struct hb_approver *a);
 
 /* grants.c */
 void hb_grants_tick(struct hb_approver *a);

@@ -65,7 +65,7 @@ static const struct {
 static const struct {
 	const char *text, *name;
 } phrases[] = {
-	{"-----begin ", "a PEM block"},
+	{"-----begin", "a PEM block"},
 	{"private key-----", "a private key"},
 	{"openssh private key", "a private key"},
 	{"putty-user-key-file", "a private key"},

@@ -13,6 +13,7 @@
 #include "common/fields.h"
 #include "common/json.h"
 #include "common/utf8.h"
+#include "onboarding/credential.h"
 #include "onboarding/inventory.h"
 
 #define COLUMNS 7
@@ -270,6 +271,9 @@ static int take_cell(struct hb_connection *c, size_t field, char *text, struct h
 
 	if (field < 6)
 		return hb_connection_set(c, (enum hb_connection_field)field, text, err);
+	/* Whole: taken apart at its blanks, "Bearer x" would be two harmless words. */
+	if (hb_credential_refuse("scopes", text, err) < 0)
+		return -1;
 	for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save))
 		if (hb_connection_add_scope(c, word, err) < 0)
 			return -1;

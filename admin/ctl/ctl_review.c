@@ -32,6 +32,10 @@ static void forget(struct known *k)
 static json_t *collect(struct ctl *c, struct known *k, struct hb_error *err)
 {
 	struct hb_inventory_owners owners = ctl_onboarding_owners(c);
+	struct hb_guardrails guardrails = {0};
+	struct hb_error why = {0};
+	json_t *items;
+	bool known;
 
 	*k = (struct known){.keys = hb_calloc(2 * HB_NAMED_KEYS_MAX, sizeof *k->keys)};
 	if (hb_inventory_load(&k->inventory, err) < 0)
@@ -39,7 +43,14 @@ static json_t *collect(struct ctl *c, struct known *k, struct hb_error *err)
 	k->key_count = hb_named_keys_list(hb_peer_uid(HB_PEER_PROBE), k->keys, 2 * HB_NAMED_KEYS_MAX, err);
 	if (k->key_count < 0)
 		return NULL;
-	return hb_review_items(&k->inventory, k->keys, (size_t)k->key_count, NULL, &owners, hb_now());
+	known = hb_guardrails_load(&guardrails, &why) == 0;
+	items = hb_review_items(&k->inventory, k->keys, (size_t)k->key_count, known ? &guardrails : NULL, &owners, hb_now());
+	/* Without them nothing is said about scopes, which must not look as if all were well. */
+	if (!known)
+		json_array_insert_new(items, 0, json_pack("{s:s, s:s, s:s, s:b, s:s}", "kind", "guardrails", "name", "guardrails",
+							  "text", why.message, "due", 1, "from", ""));
+	hb_guardrails_free(&guardrails);
+	return items;
 }
 
 int ctl_reviews_publish(struct ctl *c, struct hb_error *err)

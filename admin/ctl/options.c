@@ -5,6 +5,7 @@
 
 #include "admin/ctl/ctl.h"
 #include "common/buf.h"
+#include "onboarding/credential.h"
 
 static void command_help(FILE *out, const char *name, const struct ctl_option *options, size_t count)
 {
@@ -23,9 +24,8 @@ static void command_help(FILE *out, const char *name, const struct ctl_option *o
 static int usage_error(const char *command, const char *what, const char *arg)
 {
 	fprintf(stderr, "hermesctl %s: %s \"", command, what);
-	/* The name alone: a value may be what must not be shown. */
-	for (const char *p = arg; *p && *p != '='; p++)
-		fputc(*p >= 32 && *p < 127 ? *p : '?', stderr);
+	/* The name alone, and only if it is one: a value, or what stands where an option should, may be a secret. */
+	fwrite(arg, 1, hb_credential_find(arg, strlen(arg)) ? 0 : strspn(arg, "abcdefghijklmnopqrstuvwxyz0123456789-"), stderr);
 	fprintf(stderr, "\"; see hermesctl %s --help\n", command);
 	return -1;
 }

@@ -137,7 +137,8 @@ void ctl_print_runtime(const json_t *r)
 		const char *label, *member;
 	} lines[] = {{"image", "installed_image"}, {"manifest", "manifest_digest"}, {"platform", "platform"},
 		     {"tree digest", "tree_digest"}, {"isolation", "isolation"},     {"supervisor", "supervisor"},
-		     {"desired", "desired"},       {"address", "address"}};
+		     {"desired", "desired"},       {"address", "address"},
+		     {"MCP address", "mcp_address"}};
 	const json_t *process = json_object_get(r, "process"), *health = json_object_get(r, "health"), *v;
 	const char *key;
 	char when[32];

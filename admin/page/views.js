@@ -79,6 +79,7 @@ function troubles(s) {
 	for (const [name, v] of Object.entries(s.status.services)) if (v.status !== "ok") list.push([`${serviceText[name] || name} is ${v.reachable ? "not well" : "unreachable"}.`, v.error || ""]);
 	if (!s.status.bot_token_configured) list.push(["No Telegram bot is set.", "Approvals can only be given in a terminal on the host. Set a bot token under Policy & access.", "wait"]);
 	if (!s.status.users.length) list.push(["Nobody may approve anything.", "Choose approvers under Policy & access."]);
+	if (s.status.reviews?.due) list.push([`${s.status.reviews.due} ${s.status.reviews.due === 1 ? "review is" : "reviews are"} due.`, "See below.", "wait"]);
 	const r = s.runtime?.runtime;
 	if (r?.installed && r.desired === "running" && !r.health?.ok) list.push(["The service is not healthy.", r.trouble || r.health?.last_failure || ""]);
 	for (const [name, held] of Object.entries(s.status.security)) if (held) list.push([`This process can reach what it must not: ${name.replaceAll("_", " ")}.`, "Run ./manage.sh doctor on the host."]);
@@ -97,8 +98,17 @@ function runtimeLine(r) {
 		r.staged ? ["Staged", h("span", { class: "wrap" }, (r.staged.image || "").split("@")[0] || "a release")] : null]);
 }
 
+const reviewText = { overdue: "review date has passed", check: "last check did not pass", scopes: "may do more than it needs", guardrails: "no guardrails", owner: "owner unknown", key: "key can’t be used", key_expired: "key outlived its purpose", key_unused: "key is not used" };
+
+// Names alone: whose accounts these are and what they may do is shown on the host.
+function reviews(r) {
+	if (r?.error) return empty(`What is due can’t be read: ${r.error}`);
+	if (!r?.items.length) return empty("Nothing is due.");
+	return [h("ul", { class: "reviews" }, r.items.map((i) => h("li", {}, h("strong", {}, i.name), h("span", { class: "quiet" }, ` ${reviewText[i.kind] || i.kind}`)))), h("p", { class: "help" }, "On the host: ", h("code", {}, "hermesctl review"))];
+}
+
 function overviewView() {
-	const hero = slot("hero"), grid = slot(), waiting = slot(), runtime = slot(), seen = slot();
+	const hero = slot("hero"), grid = slot(), waiting = slot(), runtime = slot(), seen = slot(), due = slot();
 	const more = (name, text) => h("button", { type: "button", class: "link", onclick: () => { location.hash = name; } }, text);
 	return {
 		title: "Overview",
@@ -107,17 +117,19 @@ function overviewView() {
 				card("Waiting for a decision", { aside: more("operations", "All operations") }, waiting),
 				card("Service", { aside: more("runtime", "Details") }, runtime)),
 			card("Processes", { intro: "No single process can both decide and do." }, grid),
+			card("Reviews", { intro: "Connected accounts and keys that somebody should look at." }, due),
 			card("What this endpoint can reach", { intro: "Tried a moment ago, not asserted." }, seen)),
 		update(s) {
 			draw(hero, troubles(s), (list) => {
 				const bad = list.some((t) => t[2] !== "wait");
-				return [h("div", { class: `hero-line ${bad ? "bad" : "good"}` }, h("span", { class: "hero-mark", "aria-hidden": true }, bad ? "!" : "✓"), h("p", { class: "hero-text" }, bad ? "Something needs you" : list.length ? "All is well, with one thing to set up" : "All is well")),
+				return [h("div", { class: `hero-line ${bad ? "bad" : "good"}` }, h("span", { class: "hero-mark", "aria-hidden": true }, bad ? "!" : "✓"), h("p", { class: "hero-text" }, bad ? "Something needs you" : list.length ? "All is well, with something to look at" : "All is well")),
 					list.length ? h("ul", { class: "troubles" }, list.map(([t, why]) => h("li", {}, h("strong", {}, t), why ? h("span", {}, ` ${why}`) : null))) : h("p", { class: "quiet" }, `Policy generation ${s.status.policy_generation}. Version ${s.status.version}.`)];
 			});
 			draw(grid, s.status.services, services);
 			const open = sorted(s.operations).filter((o) => o.state === "awaiting_approval" || o.state === "executing");
 			draw(waiting, [open, [...s.progress]], ([l]) => operationList(l, s.progress, "Nothing waits."));
 			draw(runtime, s.runtime?.runtime, runtimeLine);
+			draw(due, s.status.reviews, reviews);
 			draw(seen, s.status.security, (sec) => facts([["Signing key", sec.signing_key_mounted], ["Docker socket", sec.docker_socket_mounted], ["SSH credentials", sec.ssh_private_credentials_mounted], ["Bot token", sec.bot_token_readback]].map(([n, v]) => [n, chip(v ? "failed" : "ok", v ? "reachable" : "out of reach")])));
 		},
 	};

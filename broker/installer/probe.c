@@ -127,6 +127,7 @@ json_t *hb_probe_run(uint16_t port, struct hb_mcp_session *session, const json_t
 				   key[0] ? "not checked" : "not configured");
 	int64_t deadline = hb_monotonic_ms() + hb_json_int(question, "timeout_ms", TIMEOUT_MS);
 	const char *path = hb_json_text(question, "mcp_path", "/mcp");
+	char address[HB_MCP_ADDRESS_MAX + 1] = "";
 	struct hb_error err = {0};
 	json_t *tools = NULL;
 	int rc = check_health(port, question, token, deadline, &err);
@@ -135,7 +136,7 @@ json_t *hb_probe_run(uint16_t port, struct hb_mcp_session *session, const json_t
 	if (rc < 0)
 		snprintf(err.code, sizeof(err.code), "not_ready");
 	if (rc == 0) {
-		rc = hb_mcp_challenge(port, path, deadline, &err);
+		rc = hb_mcp_challenge(port, path, deadline, address, &err);
 		set_check(checks, "mcp_challenge", rc, &err);
 		if (rc < 0)
 			snprintf(err.code, sizeof(err.code), "mcp_failed");
@@ -154,8 +155,8 @@ json_t *hb_probe_run(uint16_t port, struct hb_mcp_session *session, const json_t
 		}
 		set_check(checks, "mcp_tools", rc, &err);
 	}
-	return json_pack("{s:I, s:o, s:o, s:s, s:s}", "run", (json_int_t)hb_json_int(question, "run", 0), "checks",
-			 checks, "tools", tools ? tools : json_null(), "code", rc == 0 ? "" : err.code, "error",
+	return json_pack("{s:I, s:o, s:o, s:s, s:s, s:s}", "run", (json_int_t)hb_json_int(question, "run", 0), "checks",
+			 checks, "tools", tools ? tools : json_null(), "address", address, "code", rc == 0 ? "" : err.code, "error",
 			 rc == 0 ? "" : err.message);
 }
 

@@ -5,7 +5,8 @@
  * One packet a question over a SOCK_SEQPACKET pair: JSON, NUL, MCP key, NUL, health token, NUL (either may be empty).
  *   {"run":N,"health_path":..,"health_status":N,"health_body":..,"mcp_path":..,"mcp_tools":[..],"timeout_ms":N}
  * and one answer, where code is "" when all is well, else not_ready, mcp_failed or tools_differ:
- *   {"run":N,"checks":{"http":..,"mcp_challenge":..,"mcp_tools":..},"tools":[..]|null,"code":..,"error":..}
+ *   {"run":N,"checks":{"http":..,"mcp_challenge":..,"mcp_tools":..},"tools":[..]|null,"address":..,"code":..,"error":..}
+ * address: the MCP server's own name for itself, "" when it shows none.
  * A check is "ok", "not configured", "not checked", or what is wrong.
  */
 #ifndef HB_INSTALLER_PROBE_H

@@ -162,7 +162,30 @@ static int post(struct dialogue *d, const char *body, json_int_t wanted, bool wi
 	return 0;
 }
 
-int hb_mcp_challenge(uint16_t port, const char *path, int64_t deadline_ms, struct hb_error *err)
+void hb_challenge_address(const char *value, char address[HB_MCP_ADDRESS_MAX + 1])
+{
+	static const char name[] = "resource_metadata=\"", known[] = "/.well-known/oauth-protected-resource";
+	const char *at = strcasestr(value, name), *end, *cut;
+
+	address[0] = '\0';
+	if (!at)
+		return;
+	at += sizeof(name) - 1;
+	end = at + strcspn(at, "\"");
+	cut = strstr(at, known);
+	if (*end != '"' || !cut || cut >= end || (strncmp(at, "http://", 7) != 0 && strncmp(at, "https://", 8) != 0))
+		return;
+	if ((size_t)(end - at) - (sizeof(known) - 1) > HB_MCP_ADDRESS_MAX)
+		return;
+	for (const char *p = at; p < end; p++)
+		if (!isalnum((unsigned char)*p) && !strchr(":/.-_~[]%", *p))
+			return;
+	snprintf(address, HB_MCP_ADDRESS_MAX + 1, "%.*s%.*s", (int)(cut - at), at, (int)(end - cut - (sizeof(known) - 1)),
+		 cut + sizeof(known) - 1);
+}
+
+int hb_mcp_challenge(uint16_t port, const char *path, int64_t deadline_ms, char address[HB_MCP_ADDRESS_MAX + 1],
+		     struct hb_error *err)
 {
 	struct dialogue d = {.server = {.port = port, .path = path, .deadline_ms = deadline_ms}};
 	struct hb_probe_reply reply = {0};
@@ -177,8 +200,10 @@ int hb_mcp_challenge(uint16_t port, const char *path, int64_t deadline_ms, struc
 		hb_fail(err, "mcp_failed", "POST %s without a key answers %d instead of 401", path, reply.status);
 	else if (!hb_challenge_has_bearer(reply.challenges.data ? reply.challenges.data : ""))
 		hb_fail(err, "mcp_failed", "POST %s answers 401 without a Bearer challenge", path);
-	else
+	else {
+		hb_challenge_address(reply.challenges.data, address);
 		rc = 0;
+	}
 out:
 	hb_probe_reply_free(&reply);
 	return rc;

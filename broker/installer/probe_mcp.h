@@ -14,8 +14,12 @@
 #include "broker/installer/probe.h"
 #include "common/error.h"
 
-/* Without a key: must be 401 with a Bearer challenge (RFC 6750). Code: mcp_failed. */
-int hb_mcp_challenge(uint16_t port, const char *path, int64_t deadline_ms, struct hb_error *err);
+#define HB_MCP_ADDRESS_MAX 300
+
+/* Without a key: must be 401 with a Bearer challenge (RFC 6750). Code: mcp_failed. `address` is filled in with what
+ * hb_challenge_address finds. */
+int hb_mcp_challenge(uint16_t port, const char *path, int64_t deadline_ms, char address[HB_MCP_ADDRESS_MAX + 1],
+		     struct hb_error *err);
 
 struct hb_mcp_server {
 	uint16_t port;
@@ -37,6 +41,11 @@ json_t *hb_mcp_call(const struct hb_mcp_server *server, const char *tool, const 
 
 /* "Bearer" as one of the schemes of a WWW-Authenticate value (RFC 9110, 11.6.1). */
 bool hb_challenge_has_bearer(const char *value);
+
+/* The address under which the server knows itself, with its organisation where it has one: the challenge's
+ * resource_metadata without "/.well-known/oauth-protected-resource" (RFC 9728, 3.1 and 5.1). "" when there is none that is
+ * plainly http or https without a user part. */
+void hb_challenge_address(const char *value, char address[HB_MCP_ADDRESS_MAX + 1]);
 
 /* The JSON-RPC message with this id in a body of either kind; new reference or NULL when it is not (yet) there. */
 json_t *hb_mcp_message(const char *body, size_t len, json_int_t id);

@@ -4,6 +4,7 @@
  * The probe is only asked while the payload's own user holds the listening socket: what answers on the port is then the
  * payload. Listeners are looked at more often than the probe asks, since one outside loopback must not stay.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "broker/installer/supervise_internal.h"
@@ -65,6 +66,8 @@ void hb_supervisor_on_answer(struct hb_supervisor *s, const json_t *answer)
 		json_decref(s->tools);
 		s->tools = json_incref(tools);
 	}
+	if (strcmp(hb_json_text(checks, "mcp_challenge", ""), "ok") == 0)
+		snprintf(s->shown_address, sizeof s->shown_address, "%s", hb_json_text(answer, "address", ""));
 	s->http_failures = strcmp(hb_json_text(checks, "http", ""), "ok") ? s->http_failures + 1 : 0;
 	s->probe_due_ms = now + (s->phase == HB_HEALTHY && good ? s->interval_ms : PROBE_STARTING_MS);
 	if (good)

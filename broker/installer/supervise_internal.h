@@ -62,6 +62,7 @@ struct hb_supervisor {
 	json_int_t run; /* number of the present start: what is said about another one is old */
 	pid_t pid;
 	int64_t started_at, started_ms, good_since_ms, healthy_since, probe_due_ms;
+	char shown_address[301]; /* the MCP server's own name for itself; "": it shows none */
 	char isolation[16];
 	bool own_proc, landlocked, group;
 	int http_failures;

@@ -108,10 +108,14 @@ json_t *hb_supervisor_status(const struct hb_supervisor *s)
 				"isolation", isolation, "supervisor",
 				s->supervisord ? "supervisord" : "embedded", "desired",
 				s->desired ? "running" : "stopped");
+	const char *path = hb_config_text(s->process->config, "runtime.mcp_path");
 	char address[40];
 
 	snprintf(address, sizeof(address), "http://127.0.0.1:%u", s->port);
 	json_object_set_new(out, "address", json_string(address));
+	json_object_set_new(out, "mcp_address", s->shown_address[0] ? json_string(s->shown_address)
+						: path[0]	    ? json_sprintf("%s%s", address, path)
+								    : json_string(""));
 	json_object_set_new(out, "isolation_detail",
 			    json_pack("{s:b, s:b, s:b}", "own_proc", s->own_proc, "landlock", s->landlocked,
 				      "control_group", s->group));

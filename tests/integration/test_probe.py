@@ -226,6 +226,20 @@ class Challenge(ProbeCase):
             self.assertEqual(answer["checks"]["mcp_tools"], "not configured")
             self.assertIsNone(answer["tools"])
 
+    def test_address_that_the_server_gives_itself(self):
+        known = "/.well-known/oauth-protected-resource"
+        for url, address in ((f"https://gateway.example{known}/acme/mcp", "https://gateway.example/acme/mcp"),
+                             (f"http://127.0.0.1:4788{known}/mcp", "http://127.0.0.1:4788/mcp"),
+                             (f"https://gateway.example{known}", "https://gateway.example"),
+                             ("https://gateway.example/elsewhere", ""), (f"javascript://x{known}/mcp", ""),
+                             (f"https://user:pw@gateway.example{known}/mcp", ""), (f"https://a{known}/<b>", ""),
+                             (f"https://a{known}/" + "x" * 400, "")):
+            self.server.challenge = [("WWW-Authenticate", f'Bearer realm="x", resource_metadata="{url}"')]
+            with self.subTest(url=url):
+                self.assertEqual(self.ask()["address"], address)
+        self.server.challenge = [("WWW-Authenticate", 'Bearer resource_metadata="https://a' + known)]
+        self.assertEqual(self.ask()["address"], "")
+
     def test_h67_two_challenge_fields(self):
         self.server.challenge = [("WWW-Authenticate", "Basic realm=x"), ("WWW-Authenticate", "Bearer")]
         self.passes(key="")
