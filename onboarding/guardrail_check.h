@@ -5,7 +5,8 @@
  *  - a tool that must not be reachable and is listed is a finding already, and is not called;
  *  - one that is hidden is called with the arguments that the file gives for it ([call]), else with none, and that only
  *    when the tool says that it needs some: the service then refuses what the runtime should not have sent;
- *  - without either it is not called, and the finding says "not run";
+ *  - without either it is not called, and the finding says "not run"; a tool that should wait for approval and was not
+ *    tried is not proven to wait, so that the whole is not;
  *  - what pauses is declined; only calls of [resume] are let run.
  * What a tool returns never leaves the runtime: the code there tells whether it ran, and how many items a limit counts.
  */
