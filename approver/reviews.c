@@ -1,7 +1,8 @@
 /*
- * Reviews that are due, told to approvers once a week. hermesctl writes kinds, names and dates into approver/reviews.json;
- * nothing else of the inventory is known here. When it was last told is on disk before the message goes out: a restart never
- * repeats it, and a message that is lost comes again a week later.
+ * Reviews that are due, told to approvers once a week. hermesctl writes kinds, names and dates into
+ * approver/reviews.json; nothing else of the inventory is known here. When it was last told is on
+ * disk before the message goes out: a restart never repeats it, and a message that is lost comes
+ * again a week later.
  */
 #include <string.h>
 
@@ -28,7 +29,8 @@ static void words(const json_t *due, struct hb_buf *out)
 			hb_buf_printf(out, "\nand %zu more", json_array_size(items) - i);
 			break;
 		}
-		hb_buf_printf(out, "\n%s: %s", hb_json_text(item, "kind", ""), hb_json_text(item, "name", ""));
+		hb_buf_printf(out, "\n%s: %s", hb_json_text(item, "kind", ""),
+			      hb_json_text(item, "name", ""));
 	}
 	hb_buf_adds(out, "\nOn the host: hermesctl review");
 }
@@ -36,7 +38,8 @@ static void words(const json_t *due, struct hb_buf *out)
 static bool can_tell(struct hb_approver *a)
 {
 	json_t *checks = json_object();
-	bool can = !hb_telegram_health(a->telegram, checks) && hb_json_bool(checks, "bot_configured", false);
+	bool can = !hb_telegram_health(a->telegram, checks) &&
+		   hb_json_bool(checks, "bot_configured", false);
 
 	json_decref(checks);
 	return can && a->policy_ok && a->policy.live.user_count > 0;
@@ -51,12 +54,15 @@ void hb_reviews_tick(struct hb_approver *a)
 
 	if (a->ticks % LOOK_EVERY != 0 || !can_tell(a))
 		return;
-	if (hb_meta_get(a->decisions, TOLD, &told, &err) < 0 || (told <= now && now - told < EVERY_SECONDS))
+	if (hb_meta_get(a->decisions, TOLD, &told, &err) < 0 ||
+	    (told <= now && now - told < EVERY_SECONDS))
 		return;
 	due = hb_reviews_read(HB_REVIEWS_APPROVER, now, &err);
 	if (!due)
-		hb_log(HB_LOG_WARN, "reviews_unusable", "code", err.code, "error", err.message, NULL);
-	else if (hb_json_int(due, "due", 0) > 0 && hb_meta_put(a->decisions, TOLD, now, &err) == 0) {
+		hb_log(HB_LOG_WARN, "reviews_unusable", "code", err.code, "error", err.message,
+		       NULL);
+	else if (hb_json_int(due, "due", 0) > 0 &&
+		 hb_meta_put(a->decisions, TOLD, now, &err) == 0) {
 		words(due, &text);
 		hb_telegram_notice(a->telegram, "", text.data);
 		hb_buf_free(&text);

@@ -12,6 +12,8 @@
  *                                                       ours, one line each, 0644: features, users, policy-generation
  * each process     run/<process>/sock            dir 0750, group = its callers' group
  * each process     <process>/                    0700   its own files, below
+ * probe            probe/keys/                   0700   named API keys of the payload, 0600 (onboarding/keys.h)
+ * root             onboarding/                   0700   inventory, descriptions of keys, chain (onboarding/store.h)
  */
 #ifndef HB_COMMON_PATHS_H
 #define HB_COMMON_PATHS_H

@@ -1,4 +1,5 @@
-/* The patterns, in tables; see credential.h. No regular expressions: each rule is linear in the text. */
+/* The patterns, in tables (credential.h). No regular expressions. Callers bound the length first: a
+ * rule may look from every word to the end. */
 #include "onboarding/credential.h"
 
 #include <ctype.h>
@@ -7,10 +8,12 @@
 #include <string.h>
 #include <strings.h>
 
-#define WORD_MIN 6     /* of a value behind "Bearer" or a cookie's name: shorter ones are words of a sentence */
-#define HEX_RUN 32     /* 128 bits */
+/* Of a value behind "Bearer" or a cookie's name: shorter ones are words of a sentence. */
+#define WORD_MIN 6
+#define HEX_RUN 32 /* 128 bits */
 #define HEX_BITS 2.0
-#define SPREAD_BITS 3.3 /* entropy of a character: twenty different-looking ones, not "aaaa1111aaaa1111" */
+/* Entropy of a character: twenty different-looking ones, not "aaaa1111aaaa1111". */
+#define SPREAD_BITS 3.3
 #define DIGIT_GROUPS 3
 #define CHANGES_PERCENT 45
 #define LETTERS_RUN 24 /* letters of one size alone, so only with a spread that no words have */
@@ -78,19 +81,24 @@ static const struct {
 	{"x-api-key:", "an API key header"},
 };
 
-/* A name, then = or :, then a value: `password=...`, "api_key": "...". Compared without case, '-' and '_'. */
+/* A name, then = or :, then a value: `password=...`, "api_key": "...". Compared without case, '-'
+ * and '_'. */
 static const char *const pair_names[] = {
-	"password",    "passwd",      "passphrase",   "pwd",         "secret",     "clientsecret", "token",     "accesstoken",
-	"refreshtoken", "idtoken",    "authtoken",    "bearertoken", "sessiontoken", "apikey",     "apitoken",  "accesskey",
-	"secretkey",   "privatekey",  "signingkey",   "credential",  "credentials", "authorization", "sig",     "signature",
-	"xamzsignature", "bottoken",  "webhooksecret", "otp",
+	"password",	"passwd",	 "passphrase",	 "pwd",		 "secret",
+	"clientsecret", "token",	 "accesstoken",	 "refreshtoken", "idtoken",
+	"authtoken",	"bearertoken",	 "sessiontoken", "apikey",	 "apitoken",
+	"accesskey",	"secretkey",	 "privatekey",	 "signingkey",	 "credential",
+	"credentials",	"authorization", "sig",		 "signature",	 "xamzsignature",
+	"bottoken",	"webhooksecret", "otp",
 };
-static const char *const cookie_names[] = {"cookie", "session", "sessionid", "sid", "connectsid", "phpsessid", "jsessionid",
-					   "csrftoken", "xsrftoken"};
+static const char *const cookie_names[] = {"cookie",	 "session",    "sessionid",
+					   "sid",	 "connectsid", "phpsessid",
+					   "jsessionid", "csrftoken",  "xsrftoken"};
 
 static bool token_char(unsigned char c)
 {
-	return isalnum(c) || c == '_' || c == '-' || c == '.' || c == '/' || c == '+' || c == '=' || c == '~';
+	return isalnum(c) || c == '_' || c == '-' || c == '.' || c == '/' || c == '+' || c == '=' ||
+	       c == '~';
 }
 
 static size_t run_of(const char *p, const char *end, bool (*is)(unsigned char))
@@ -159,7 +167,8 @@ static bool is_bot_token(const char *p, const char *end)
 {
 	size_t a = run_of(p, end, is_digit), b;
 
-	if (a >= 6 && a <= 12 && p + a < end && p[a] == ':' && run_of(p + a + 1, end, is_base64url) >= 30)
+	if (a >= 6 && a <= 12 && p + a < end && p[a] == ':' &&
+	    run_of(p + a + 1, end, is_base64url) >= 30)
 		return true;
 	a = run_of(p, end, is_base64url);
 	if (a < 22 || a > 30 || p + a >= end || p[a] != '.')
@@ -199,13 +208,15 @@ static const char *by_scheme(const char *p, const char *end)
 		len = run_of(p + n, end, token_char);
 		for (size_t k = 0; k < len; k++)
 			odd = odd || !islower((unsigned char)p[n + k]);
-		if (len >= WORD_MIN && (odd || len >= HB_CREDENTIAL_RUN)) /* not: "bearer tokens are ..." */
+		if (len >= WORD_MIN &&
+		    (odd || len >= HB_CREDENTIAL_RUN)) /* not: "bearer tokens are ..." */
 			return schemes[i].name;
 	}
 	return NULL;
 }
 
-/* Is the name that ends before `at` one of these? Letters and digits count; '-', '_', '.' inside are skipped. */
+/* Is the name that ends before `at` one of these? Letters and digits count; '-', '_', '.' inside
+ * are skipped. */
 static bool name_before(const char *text, const char *at, const char *const *names, size_t count)
 {
 	char name[24];
@@ -242,7 +253,8 @@ static const char *by_pair(const char *text, const char *p, const char *end)
 	len = run_of(value, end, token_char);
 	if (len >= 3 && name_before(text, p, pair_names, sizeof pair_names / sizeof pair_names[0]))
 		return "a name with a secret value";
-	if (len >= WORD_MIN && name_before(text, p, cookie_names, sizeof cookie_names / sizeof cookie_names[0]))
+	if (len >= WORD_MIN &&
+	    name_before(text, p, cookie_names, sizeof cookie_names / sizeof cookie_names[0]))
 		return "a cookie";
 	return NULL;
 }
@@ -267,7 +279,8 @@ static double bits(const char *p, size_t len)
 		count[(unsigned char)p[i]]++;
 	for (size_t c = 0; c < 256; c++)
 		if (count[c])
-			sum -= (double)count[c] / (double)len * log2((double)count[c] / (double)len);
+			sum -= (double)count[c] / (double)len *
+			       log2((double)count[c] / (double)len);
 	return sum;
 }
 
@@ -279,9 +292,9 @@ static enum char_class class_of(unsigned char c)
 }
 
 /*
- * One unbroken run of letters and digits. Words run together (aLongNameOfTheV3Kind) have as much entropy as keys of the
- * same length, but change between small letters, capitals and digits about every third character; keys do so at more
- * than every second.
+ * One unbroken run of letters and digits. Words run together (aLongNameOfTheV3Kind) have as much
+ * entropy as keys of the same length, but change between small letters, capitals and digits about
+ * every third character; keys do so at more than every second.
  */
 static bool is_random(const char *p, size_t len)
 {
@@ -300,7 +313,8 @@ static bool is_random(const char *p, size_t len)
 	}
 	if (hex == len && len >= HEX_RUN && groups > 0 && bits(p, len) > HEX_BITS)
 		return true;
-	if (bits(p, len) >= SPREAD_BITS && (groups >= DIGIT_GROUPS || changes * 100 >= len * CHANGES_PERCENT))
+	if (bits(p, len) >= SPREAD_BITS &&
+	    (groups >= DIGIT_GROUPS || changes * 100 >= len * CHANGES_PERCENT))
 		return true;
 	return len >= LETTERS_RUN && changes == 0 && bits(p, len) >= LETTERS_BITS;
 }
@@ -347,6 +361,9 @@ int hb_credential_refuse(const char *field, const char *text, struct hb_error *e
 	if (!name)
 		return 0;
 	return hb_fail(err, "looks_like_credential",
-		       "%s holds what looks like %s; it is not shown and was not stored. Credentials belong into the runtime "
-		       "(or `hermesctl runtime key set`), never here: if it is one, replace it where it was made", field, name);
+		       "%s holds what looks like %s; it is not shown and was not stored. "
+		       "Credentials belong into the runtime "
+		       "(or `hermesctl runtime key set`), never here: if it is one, replace it "
+		       "where it was made",
+		       field, name);
 }

@@ -43,7 +43,8 @@ void hb_connection_copy(struct hb_connection *to, const struct hb_connection *fr
 	}
 }
 
-/* One line of what can be seen: letters, digits and signs, no controls, nothing that changes direction or hides. */
+/* One line of what can be seen: letters, digits and signs, no controls, nothing that changes
+ * direction or hides. */
 static int plain(const char *field, const char *text, size_t max, struct hb_error *err)
 {
 	const char *p = text, *end = text + strlen(text);
@@ -60,13 +61,15 @@ static int plain(const char *field, const char *text, size_t max, struct hb_erro
 
 		if (!hb_unicode_is_shown(c) && !hb_unicode_is_mark(c))
 			return hb_fail(err, "bad_text",
-				       "%s must be one line of letters, digits and ASCII signs (no control or invisible characters)",
+				       "%s must be one line of letters, digits and ASCII signs (no "
+				       "control or invisible characters)",
 				       field);
 	}
 	return hb_credential_refuse(field, text, err);
 }
 
-int hb_connection_set(struct hb_connection *c, enum hb_connection_field field, const char *value, struct hb_error *err)
+int hb_connection_set(struct hb_connection *c, enum hb_connection_field field, const char *value,
+		      struct hb_error *err)
 {
 	switch (field) {
 	case HB_C_NAME:
@@ -109,10 +112,12 @@ int hb_connection_add_scope(struct hb_connection *c, const char *scope, struct h
 	char(*more)[HB_SCOPE_MAX + 1];
 
 	if (len == 0 || len > HB_SCOPE_MAX)
-		return hb_fail(err, "bad_text", "each of scopes must have 1 to %d characters", HB_SCOPE_MAX);
+		return hb_fail(err, "bad_text", "each of scopes must have 1 to %d characters",
+			       HB_SCOPE_MAX);
 	for (size_t i = 0; i < len; i++)
 		if (scope[i] < 0x21 || scope[i] > 0x7e)
-			return hb_fail(err, "bad_text", "each of scopes must be visible ASCII without blanks");
+			return hb_fail(err, "bad_text",
+				       "each of scopes must be visible ASCII without blanks");
 	if (hb_credential_refuse("scopes", scope, err) < 0)
 		return -1;
 	for (size_t i = 0; i < c->scope_count; i++)
@@ -135,7 +140,7 @@ int hb_connection_complete(const struct hb_connection *c, struct hb_error *err)
 	const struct {
 		const char *name, *value;
 	} fields[] = {{"name", c->name},   {"service", c->service}, {"identity", c->identity},
-		      {"owner", c->owner}, {"query", c->query},     {"review_by", c->review_by}};
+		      {"owner", c->owner}, {"query", c->query},	    {"review_by", c->review_by}};
 
 	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
 		if (!fields[i].value[0])
@@ -143,7 +148,8 @@ int hb_connection_complete(const struct hb_connection *c, struct hb_error *err)
 	return 0;
 }
 
-void hb_connection_record(struct hb_connection *c, enum hb_validation result, const char *reason, int64_t now)
+void hb_connection_record(struct hb_connection *c, enum hb_validation result, const char *reason,
+			  int64_t now)
 {
 	c->result = result;
 	c->checked_at = now;
@@ -165,10 +171,12 @@ json_t *hb_connection_to_json(const struct hb_connection *c)
 
 	for (size_t i = 0; i < c->scope_count; i++)
 		json_array_append_new(scopes, json_string(c->scopes[i]));
-	return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:s, s:I, s:I, s:s, s:s}", "name", c->name, "service", c->service,
-			 "identity", c->identity, "owner", c->owner, "scopes", scopes, "query", c->query, "review_by",
-			 c->review_by, "last_validated", (json_int_t)c->last_validated, "checked_at",
-			 (json_int_t)c->checked_at, "result", validations[c->result], "reason", c->reason);
+	return json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:s, s:I, s:I, s:s, s:s}", "name", c->name,
+			 "service", c->service, "identity", c->identity, "owner", c->owner,
+			 "scopes", scopes, "query", c->query, "review_by", c->review_by,
+			 "last_validated", (json_int_t)c->last_validated, "checked_at",
+			 (json_int_t)c->checked_at, "result", validations[c->result], "reason",
+			 c->reason);
 }
 
 /* --- the list --- */
@@ -197,7 +205,8 @@ int hb_inventory_add(struct hb_inventory *inv, const struct hb_connection *c, st
 	if (hb_inventory_find(inv, c->name))
 		return hb_fail(err, "exists", "there is a connection %s already", c->name);
 	if (inv->count >= HB_CONNECTIONS_MAX)
-		return hb_fail(err, "too_many", "there are %d connections already", HB_CONNECTIONS_MAX);
+		return hb_fail(err, "too_many", "there are %d connections already",
+			       HB_CONNECTIONS_MAX);
 	more = hb_calloc(inv->count + 1, sizeof *more);
 	while (at < inv->count && strcmp(inv->items[at].name, c->name) < 0)
 		at++;
@@ -229,7 +238,10 @@ struct raw {
 	long long last_validated, checked_at;
 };
 
-#define TEXT(member, max) {#member, HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct raw, member), 0, max}
+#define TEXT(member, max)                                                                          \
+	{                                                                                          \
+#member, HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct raw, member), 0, max    \
+	}
 static const struct hb_field stored[] = {
 	TEXT(name, 4096),
 	TEXT(service, 4096),
@@ -239,9 +251,12 @@ static const struct hb_field stored[] = {
 	TEXT(review_by, 4096),
 	TEXT(result, 16),
 	TEXT(reason, HB_ERROR_CODE_MAX - 1),
-	{"scopes", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(struct raw, scopes), 0, HB_SCOPES_MAX},
-	{"last_validated", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct raw, last_validated), 0, HB_JSON_INT_MAX},
-	{"checked_at", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct raw, checked_at), 0, HB_JSON_INT_MAX},
+	{"scopes", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(struct raw, scopes), 0,
+	 HB_SCOPES_MAX},
+	{"last_validated", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct raw, last_validated), 0,
+	 HB_JSON_INT_MAX},
+	{"checked_at", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct raw, checked_at), 0,
+	 HB_JSON_INT_MAX},
 };
 
 static bool is_code(const char *text)
@@ -256,19 +271,28 @@ static int decode(const json_t *item, struct hb_connection *c, struct hb_error *
 	size_t i, v = 0;
 
 	if (hb_fields_decode(item, stored, sizeof stored / sizeof stored[0], &r, NULL) < 0)
-		return hb_fail(err, "bad_inventory", "a connection does not have the fields it must have");
-	if (hb_connection_set(c, HB_C_NAME, r.name, err) < 0 || hb_connection_set(c, HB_C_SERVICE, r.service, err) < 0 ||
-	    hb_connection_set(c, HB_C_IDENTITY, r.identity, err) < 0 || hb_connection_set(c, HB_C_OWNER, r.owner, err) < 0 ||
-	    hb_connection_set(c, HB_C_QUERY, r.query, err) < 0 || hb_connection_set(c, HB_C_REVIEW_BY, r.review_by, err) < 0)
+		return hb_fail(err, "bad_inventory",
+			       "a connection does not have the fields it must have");
+	if (hb_connection_set(c, HB_C_NAME, r.name, err) < 0 ||
+	    hb_connection_set(c, HB_C_SERVICE, r.service, err) < 0 ||
+	    hb_connection_set(c, HB_C_IDENTITY, r.identity, err) < 0 ||
+	    hb_connection_set(c, HB_C_OWNER, r.owner, err) < 0 ||
+	    hb_connection_set(c, HB_C_QUERY, r.query, err) < 0 ||
+	    hb_connection_set(c, HB_C_REVIEW_BY, r.review_by, err) < 0)
 		return -1;
 	json_array_foreach(r.scopes, i, scope)
-		if (!json_is_string(scope) || hb_connection_add_scope(c, json_string_value(scope), err) < 0)
-			return json_is_string(scope) ? -1 : hb_fail(err, "bad_inventory", "scopes must be texts");
+		if (!json_is_string(scope) ||
+		    hb_connection_add_scope(c, json_string_value(scope), err) < 0)
+			return json_is_string(scope)
+				       ? -1
+				       : hb_fail(err, "bad_inventory", "scopes must be texts");
 	while (v < 4 && strcmp(validations[v], r.result) != 0)
 		v++;
-	if (v == 4 || !is_code(r.reason) || (v == HB_CHECK_OK && r.last_validated != r.checked_at) ||
+	if (v == 4 || !is_code(r.reason) ||
+	    (v == HB_CHECK_OK && r.last_validated != r.checked_at) ||
 	    (v == HB_NEVER_CHECKED) != (r.checked_at == 0) || r.last_validated > r.checked_at)
-		return hb_fail(err, "bad_inventory", "result, reason and times of a connection don't fit together");
+		return hb_fail(err, "bad_inventory",
+			       "result, reason and times of a connection don't fit together");
 	c->result = (enum hb_validation)v;
 	c->last_validated = r.last_validated;
 	c->checked_at = r.checked_at;
@@ -283,12 +307,16 @@ static int decode_gateway(const json_t *gateway, struct hb_inventory *inv, struc
 		long long seen;
 	} g = {0};
 	static const struct hb_field fields[] = {
-		{"address", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct gateway, address), 0, HB_GATEWAY_MAX},
-		{"seen", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct gateway, seen), 0, HB_JSON_INT_MAX},
+		{"address", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct gateway, address), 0,
+		 HB_GATEWAY_MAX},
+		{"seen", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct gateway, seen), 0,
+		 HB_JSON_INT_MAX},
 	};
 
-	if (hb_fields_decode(gateway, fields, 2, &g, NULL) < 0 || strlen(g.address) > HB_GATEWAY_MAX)
-		return hb_fail(err, "bad_inventory", "gateway does not have the shape it must have");
+	if (hb_fields_decode(gateway, fields, 2, &g, NULL) < 0 ||
+	    strlen(g.address) > HB_GATEWAY_MAX)
+		return hb_fail(err, "bad_inventory",
+			       "gateway does not have the shape it must have");
 	if (g.address[0] && plain("gateway", g.address, HB_GATEWAY_MAX, err) < 0)
 		return -1;
 	snprintf(inv->gateway, sizeof inv->gateway, "%s", g.address);
@@ -304,9 +332,12 @@ static int decode_all(const json_t *all, struct hb_inventory *inv, struct hb_err
 	} f = {0};
 	static const struct hb_field fields[] = {
 		{"version", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct file, version), 1, 1},
-		{"generation", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct file, generation), 1, HB_JSON_INT_MAX},
-		{"gateway", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct file, gateway), 0, 0},
-		{"connections", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(struct file, connections), 0, HB_CONNECTIONS_MAX},
+		{"generation", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct file, generation),
+		 1, HB_JSON_INT_MAX},
+		{"gateway", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct file, gateway), 0,
+		 0},
+		{"connections", HB_FIELD_ARRAY, HB_FIELD_REQUIRED,
+		 offsetof(struct file, connections), 0, HB_CONNECTIONS_MAX},
 	};
 	const json_t *item;
 	size_t i;
@@ -339,7 +370,8 @@ int hb_inventory_load(struct hb_inventory *out, struct hb_error *err)
 	if (all && decode_all(all, &inv, err) < 0) {
 		json_decref(all);
 		hb_inventory_free(&inv);
-		return hb_fail_prefix(err, "%s can't be used; put a backup of it back", HB_INVENTORY_FILE);
+		return hb_fail_prefix(err, "%s can't be used; put a backup of it back",
+				      HB_INVENTORY_FILE);
 	}
 	json_decref(all);
 	*out = inv;
@@ -353,8 +385,9 @@ int hb_inventory_save(struct hb_inventory *inv, struct hb_error *err)
 
 	for (size_t i = 0; i < inv->count; i++)
 		json_array_append_new(list, hb_connection_to_json(&inv->items[i]));
-	all = json_pack("{s:i, s:I, s:{s:s, s:I}, s:o}", "version", 1, "generation", (json_int_t)inv->generation + 1, "gateway",
-			"address", inv->gateway, "seen", (json_int_t)inv->gateway_seen, "connections", list);
+	all = json_pack("{s:i, s:I, s:{s:s, s:I}, s:o}", "version", 1, "generation",
+			(json_int_t)inv->generation + 1, "gateway", "address", inv->gateway, "seen",
+			(json_int_t)inv->gateway_seen, "connections", list);
 	if (!all)
 		return hb_fail(err, "bad_text", "the inventory holds text that is not UTF-8");
 	rc = hb_onboarding_save(HB_INVENTORY_FILE, all, err);

@@ -11,9 +11,11 @@
 /* Nothing was asked of the connection then. */
 static bool is_about_us(const char *code)
 {
-	static const char *const codes[] = {"bad_key_name", "key_unknown", "secret_missing", "secret_permissions", "secret_empty",
-					    "key_refused",  "not_running", "port_in_use",    "unreachable",        "wrong_peer",
-					    "busy",         "not_found",   "bad_request",    "unauthorized",       "forbidden"};
+	static const char *const codes[] = {"bad_key_name",	  "key_unknown",  "secret_missing",
+					    "secret_permissions", "secret_empty", "key_refused",
+					    "not_running",	  "port_in_use",  "unreachable",
+					    "wrong_peer",	  "busy",	  "not_found",
+					    "bad_request",	  "unauthorized", "forbidden"};
 
 	for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
 		if (strcmp(codes[i], code) == 0)
@@ -22,8 +24,8 @@ static bool is_about_us(const char *code)
 }
 
 /*
- * A query that ran to its end may still have brought an error with it: the runtime hands back what a tool said as a value.
- * No value at all is no proof either; a query has to return something.
+ * A query that ran to its end may still have brought an error with it: the runtime hands back what
+ * a tool said as a value. No value at all is no proof either; a query has to return something.
  */
 static const char *judge_value(const json_t *value)
 {
@@ -38,19 +40,22 @@ static const char *judge_value(const json_t *value)
 	return "";
 }
 
-static void decline(const struct hb_check_calls *calls, const struct hb_mcp_options *o, const char *execution,
-		    char reason[HB_ERROR_CODE_MAX])
+static void decline(const struct hb_check_calls *calls, const struct hb_mcp_options *o,
+		    const char *execution, char reason[HB_ERROR_CODE_MAX])
 {
 	struct hb_mcp_result after = {0};
 	struct hb_error err = {0};
-	bool gone = calls->resume(o, execution, "decline", NULL, &after, &err) == 0 && after.state != HB_MCP_PAUSED;
+	bool gone = calls->resume(o, execution, "decline", NULL, &after, &err) == 0 &&
+		    after.state != HB_MCP_PAUSED;
 
-	snprintf(reason, HB_ERROR_CODE_MAX, "%s", gone ? "waits_for_approval" : "waits_and_cannot_be_declined");
+	snprintf(reason, HB_ERROR_CODE_MAX, "%s",
+		 gone ? "waits_for_approval" : "waits_and_cannot_be_declined");
 	hb_mcp_result_free(&after);
 }
 
-int hb_connection_try(const struct hb_check_calls *calls, const struct hb_mcp_options *o, const struct hb_connection *c,
-		      enum hb_validation *result, char reason[HB_ERROR_CODE_MAX], struct hb_error *err)
+int hb_connection_try(const struct hb_check_calls *calls, const struct hb_mcp_options *o,
+		      const struct hb_connection *c, enum hb_validation *result,
+		      char reason[HB_ERROR_CODE_MAX], struct hb_error *err)
 {
 	struct hb_mcp_result answer = {0};
 	struct hb_error why = {0};
@@ -80,11 +85,13 @@ static bool same_connection(const struct hb_connection *a, const struct hb_conne
 	if (strcmp(a->query, b->query) != 0 || strcmp(a->service, b->service) != 0 ||
 	    strcmp(a->identity, b->identity) != 0 || a->scope_count != b->scope_count)
 		return false;
-	return a->scope_count == 0 || memcmp(a->scopes, b->scopes, a->scope_count * sizeof *a->scopes) == 0;
+	return a->scope_count == 0 ||
+	       memcmp(a->scopes, b->scopes, a->scope_count * sizeof *a->scopes) == 0;
 }
 
-int hb_connection_record_result(const struct hb_connection *tried, enum hb_validation result, const char *reason,
-				int64_t now, bool *recorded, struct hb_error *err)
+int hb_connection_record_result(const struct hb_connection *tried, enum hb_validation result,
+				const char *reason, int64_t now, bool *recorded,
+				struct hb_error *err)
 {
 	struct hb_inventory inv = {0};
 	struct hb_connection *c;
@@ -101,7 +108,8 @@ int hb_connection_record_result(const struct hb_connection *tried, enum hb_valid
 		goto out;
 	}
 	hb_connection_record(c, result, reason, now);
-	rc = hb_onboarding_audit("inventory_check", result == HB_CHECK_OK ? "ok" : "failed", c->name, NULL, err) < 0
+	rc = hb_onboarding_audit("inventory_check", result == HB_CHECK_OK ? "ok" : "failed",
+				 c->name, NULL, err) < 0
 		     ? -1
 		     : hb_inventory_save(&inv, err);
 	*recorded = rc == 0;

@@ -1,6 +1,7 @@
 /*
- * The report for people: JSON, Markdown, CSV. The inventory was judged when it was read, so no credential is in it; what is
- * defused here is what a reader's program would make of a value: a spreadsheet of "=1+1", a page of "<b>" or "](".
+ * The report for people: JSON, Markdown, CSV. The inventory was judged when it was read, so no
+ * credential is in it; what is defused here is what a reader's program would make of a value: a
+ * spreadsheet of "=1+1", a page of "<b>" or "](".
  */
 #include <string.h>
 
@@ -8,21 +9,24 @@
 #include "common/json.h"
 #include "onboarding/inventory.h"
 
-json_t *hb_inventory_report(const struct hb_inventory *inv, const struct hb_inventory_owners *owners, int64_t now)
+json_t *hb_inventory_report(const struct hb_inventory *inv,
+			    const struct hb_inventory_owners *owners, int64_t now)
 {
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < inv->count; i++)
 		json_array_append_new(list, hb_connection_to_json(&inv->items[i]));
-	return json_pack("{s:I, s:I, s:{s:s, s:s}, s:{s:s, s:I}, s:o}", "generated_at", (json_int_t)now, "generation",
-			 (json_int_t)inv->generation, "owners", "infrastructure_admin", owners->admin, "connections_owner",
-			 owners->person, "gateway", "address", inv->gateway, "seen", (json_int_t)inv->gateway_seen,
+	return json_pack("{s:I, s:I, s:{s:s, s:s}, s:{s:s, s:I}, s:o}", "generated_at",
+			 (json_int_t)now, "generation", (json_int_t)inv->generation, "owners",
+			 "infrastructure_admin", owners->admin, "connections_owner", owners->person,
+			 "gateway", "address", inv->gateway, "seen", (json_int_t)inv->gateway_seen,
 			 "connections", list);
 }
 
 /* --- Markdown --- */
 
-/* What CommonMark and its tables, HTML and autolinks begin with; a backslash may stand before any ASCII sign (2.4). */
+/* What CommonMark and its tables, HTML and autolinks begin with; a backslash may stand before any
+ * ASCII sign (2.4). */
 static void markdown(const char *text, struct hb_buf *out)
 {
 	for (; *text; text++) {
@@ -67,22 +71,25 @@ static void row(const struct hb_connection *c, int64_t now, struct hb_buf *out)
 		markdown(c->reason, out);
 		hb_buf_adds(out, ")");
 	}
-	hb_buf_printf(out, " | %s%s |\n", c->review_by, hb_onboarding_past(c->review_by, now) ? ", overdue" : "");
+	hb_buf_printf(out, " | %s%s |\n", c->review_by,
+		      hb_onboarding_past(c->review_by, now) ? ", overdue" : "");
 }
 
-void hb_inventory_markdown(const struct hb_inventory *inv, const struct hb_inventory_owners *owners, int64_t now,
-			   struct hb_buf *out)
+void hb_inventory_markdown(const struct hb_inventory *inv, const struct hb_inventory_owners *owners,
+			   int64_t now, struct hb_buf *out)
 {
 	hb_buf_adds(out, "# Connected accounts\n\nAs of ");
 	day(now, out);
-	hb_buf_printf(out, ", generation %lld. No credential is in this report.\n\n", (long long)inv->generation);
+	hb_buf_printf(out, ", generation %lld. No credential is in this report.\n\n",
+		      (long long)inv->generation);
 	hb_buf_adds(out, "- Infrastructure admin: ");
 	markdown(owners->admin, out);
 	hb_buf_adds(out, "\n- Owner of the connections: ");
 	markdown(owners->person, out);
 	hb_buf_adds(out, "\n- MCP address of the gateway: ");
 	markdown(inv->gateway[0] ? inv->gateway : "not seen yet", out);
-	hb_buf_adds(out, "\n\n| Connection | Service | Identity | Owner | Scopes | Validation query | Last validated | Last check | "
+	hb_buf_adds(out, "\n\n| Connection | Service | Identity | Owner | Scopes | Validation "
+			 "query | Last validated | Last check | "
 			 "Review by |\n|---|---|---|---|---|---|---|---|---|\n");
 	for (size_t i = 0; i < inv->count; i++)
 		row(&inv->items[i], now, out);
@@ -114,7 +121,8 @@ static void csv_day(int64_t t, struct hb_buf *out)
 
 void hb_inventory_csv(const struct hb_inventory *inv, struct hb_buf *out)
 {
-	hb_buf_adds(out, "name,service,identity,owner,scopes,query,review_by,last_validated,checked,result,reason\r\n");
+	hb_buf_adds(out, "name,service,identity,owner,scopes,query,review_by,last_validated,"
+			 "checked,result,reason\r\n");
 	for (size_t i = 0; i < inv->count; i++) {
 		const struct hb_connection *c = &inv->items[i];
 		struct hb_buf scopes = HB_BUF_INIT;

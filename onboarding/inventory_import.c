@@ -1,10 +1,12 @@
 /*
- * Files that people wrote, read whole or not at all. A file may hold anything, also what must never be shown: messages say
- * the line and the field, and repeat nothing of the file but names that have been judged.
+ * Files that people wrote, read whole or not at all. A file may hold anything, also what must never
+ * be shown: messages say the line and the field, and repeat nothing of the file but names that have
+ * been judged.
  *
- * JSON: {"connections":[{"name":..,"service":..,"identity":..,"owner":..,"scopes":[..],"query":..,"review_by":..}, ..]}
- * CSV (RFC 4180): a header with these names in any order, scopes separated by blanks, one line a record.
- * What a check found out is no field of either: it can't be imported.
+ * JSON:
+ * {"connections":[{"name":..,"service":..,"identity":..,"owner":..,"scopes":[..],"query":..,"review_by":..},
+ * ..]} CSV (RFC 4180): a header with these names in any order, scopes separated by blanks, one line
+ * a record. What a check found out is no field of either: it can't be imported.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +19,11 @@
 #include "onboarding/inventory.h"
 
 #define COLUMNS 7
+#define CELL_MAX (HB_SCOPES_MAX * (HB_SCOPE_MAX + 1)) /* bytes of all scopes, with blanks */
 
 /* In the order of enum hb_connection_field, then scopes. */
-static const char *const names[COLUMNS] = {"name", "service", "identity", "owner", "query", "review_by", "scopes"};
+static const char *const names[COLUMNS] = {"name",  "service",	 "identity", "owner",
+					   "query", "review_by", "scopes"};
 
 static int at_line(int line, struct hb_error *err)
 {
@@ -45,7 +49,9 @@ static int check_bytes(const char *text, size_t len, struct hb_error *err)
 		const char *before = p;
 
 		if (hb_utf8_next(&p, end) == HB_UTF8_BAD || !*before) {
-			hb_fail(err, "bad_text", *before ? "the text is not valid UTF-8" : "the text holds a NUL byte");
+			hb_fail(err, "bad_text",
+				*before ? "the text is not valid UTF-8"
+					: "the text holds a NUL byte");
 			return at_line(line_of(text, before), err);
 		}
 	}
@@ -61,7 +67,8 @@ static int take(struct hb_inventory *out, struct hb_connection *c, int line, str
 	if (hb_connection_complete(c, err) < 0)
 		return at_line(line, err);
 	if ((other = hb_inventory_find(out, c->name))) {
-		hb_fail(err, "duplicate_name", "the name %s stands in line %d already", c->name, other->line);
+		hb_fail(err, "duplicate_name", "the name %s stands in line %d already", c->name,
+			other->line);
 		return at_line(line, err);
 	}
 	return hb_inventory_add(out, c, err) < 0 ? at_line(line, err) : 0;
@@ -74,7 +81,11 @@ struct raw {
 	json_t *scopes;
 };
 
-#define TEXT(i, name) {name, HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct raw, fields) + (i) * sizeof(char *), 0, 1 << 20}
+#define TEXT(i, name)                                                                              \
+	{                                                                                          \
+		name, HB_FIELD_TEXT, HB_FIELD_REQUIRED,                                            \
+			offsetof(struct raw, fields) + (i) * sizeof(char *), 0, 1 << 20            \
+	}
 static const struct hb_field fields[COLUMNS] = {
 	TEXT(0, "name"),
 	TEXT(1, "service"),
@@ -82,7 +93,8 @@ static const struct hb_field fields[COLUMNS] = {
 	TEXT(3, "owner"),
 	TEXT(4, "query"),
 	TEXT(5, "review_by"),
-	{"scopes", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(struct raw, scopes), 0, HB_SCOPES_MAX},
+	{"scopes", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(struct raw, scopes), 0,
+	 HB_SCOPES_MAX},
 };
 
 /* Before hb_fields_decode, whose message would have the name of a field that it doesn't know. */
@@ -100,7 +112,8 @@ static int known_fields(const json_t *object, struct hb_error *err)
 			i++;
 		if (i == COLUMNS)
 			return hb_fail(err, "unknown_field",
-				       "a connection has a field that is none of name, service, identity, owner, scopes, query and "
+				       "a connection has a field that is none of name, service, "
+				       "identity, owner, scopes, query and "
 				       "review_by");
 	}
 	return 0;
@@ -126,8 +139,8 @@ static int read_object(const json_t *object, struct hb_connection *c, struct hb_
 	return 0;
 }
 
-/* The line in which the next object of the array begins: the third bracket deep. The text has been parsed. *at is 0, or
- * just behind the brace that began the object before. */
+/* The line in which the next object of the array begins: the third bracket deep. The text has been
+ * parsed. *at is 0, or just behind the brace that began the object before. */
 static int next_object(const char *text, size_t len, size_t *at, int *line)
 {
 	int depth = *at ? 3 : 0;
@@ -153,7 +166,8 @@ static int next_object(const char *text, size_t len, size_t *at, int *line)
 	return *line;
 }
 
-int hb_inventory_read_json(const char *text, size_t len, struct hb_inventory *out, struct hb_error *err)
+int hb_inventory_read_json(const char *text, size_t len, struct hb_inventory *out,
+			   struct hb_error *err)
 {
 	struct hb_inventory list = {0};
 	json_t *all = NULL, *items, *item;
@@ -168,14 +182,16 @@ int hb_inventory_read_json(const char *text, size_t len, struct hb_inventory *ou
 		return hb_fail(err, why.code, "%s", why.message);
 	items = json_object_get(all, "connections");
 	if (!json_is_array(items) || json_object_size(all) != 1) {
-		hb_fail(err, "bad_json", "line 1: the file must be {\"connections\": [...]} and nothing else");
+		hb_fail(err, "bad_json",
+			"line 1: the file must be {\"connections\": [...]} and nothing else");
 		goto out;
 	}
 	json_array_foreach(items, i, item) {
 		struct hb_connection c = {0};
 		int begins = json_is_object(item) ? next_object(text, len, &at, &line) : line;
 
-		rc = read_object(item, &c, err) < 0 ? at_line(begins, err) : take(&list, &c, begins, err);
+		rc = read_object(item, &c, err) < 0 ? at_line(begins, err)
+						    : take(&list, &c, begins, err);
 		hb_connection_free(&c);
 		if (rc < 0)
 			goto out;
@@ -201,7 +217,8 @@ enum csv_end { CSV_CELL, CSV_LINE, CSV_BAD };
 
 static bool at_line_end(const struct csv *c)
 {
-	return c->p >= c->end || *c->p == '\n' || (*c->p == '\r' && (c->p + 1 >= c->end || c->p[1] == '\n'));
+	return c->p >= c->end || *c->p == '\n' ||
+	       (*c->p == '\r' && (c->p + 1 >= c->end || c->p[1] == '\n'));
 }
 
 /* One cell into c->cell; what ended it is consumed. */
@@ -224,7 +241,9 @@ static enum csv_end next_cell(struct csv *c, struct hb_error *err)
 	} else
 		for (; !at_line_end(c) && *c->p != ','; c->p++) {
 			if (*c->p == '"' || *c->p == '\r') {
-				hb_fail(err, "bad_csv", "a quote stands inside of a cell that does not begin with one");
+				hb_fail(err, "bad_csv",
+					"a quote stands inside of a cell that does not begin with "
+					"one");
 				return CSV_BAD;
 			}
 			hb_buf_addc(&c->cell, *c->p);
@@ -255,14 +274,17 @@ static int read_header(struct csv *c, size_t columns[COLUMNS], struct hb_error *
 			i++;
 		if (n >= COLUMNS || i == COLUMNS || (seen & 1u << i))
 			return hb_fail(err, "unknown_field",
-				       "column %zu of the header is none of name, service, identity, owner, scopes, query and "
-				       "review_by, or stands there twice", n + 1);
+				       "column %zu of the header is none of name, service, "
+				       "identity, owner, scopes, query and "
+				       "review_by, or stands there twice",
+				       n + 1);
 		seen |= 1u << i;
 		columns[n] = i;
 	}
 	return seen == (1u << COLUMNS) - 1 ? 0
-					     : hb_fail(err, "missing_field",
-						       "the header must have name, service, identity, owner, scopes, query, review_by");
+					   : hb_fail(err, "missing_field",
+						     "the header must have name, service, "
+						     "identity, owner, scopes, query, review_by");
 }
 
 static int take_cell(struct hb_connection *c, size_t field, char *text, struct hb_error *err)
@@ -271,6 +293,8 @@ static int take_cell(struct hb_connection *c, size_t field, char *text, struct h
 
 	if (field < 6)
 		return hb_connection_set(c, (enum hb_connection_field)field, text, err);
+	if (strlen(text) > CELL_MAX)
+		return hb_fail(err, "too_many", "scopes has more than %d", HB_SCOPES_MAX);
 	/* Whole: taken apart at its blanks, "Bearer x" would be two harmless words. */
 	if (hb_credential_refuse("scopes", text, err) < 0)
 		return -1;
@@ -280,21 +304,25 @@ static int take_cell(struct hb_connection *c, size_t field, char *text, struct h
 	return 0;
 }
 
-static int read_row(struct csv *csv, const size_t columns[COLUMNS], struct hb_connection *c, struct hb_error *err)
+static int read_row(struct csv *csv, const size_t columns[COLUMNS], struct hb_connection *c,
+		    struct hb_error *err)
 {
 	enum csv_end end = CSV_CELL;
 
 	for (size_t n = 0; n < COLUMNS; n++) {
 		if (end == CSV_LINE)
-			return hb_fail(err, "bad_csv", "it has %zu cells instead of %d", n, COLUMNS);
+			return hb_fail(err, "bad_csv", "it has %zu cells instead of %d", n,
+				       COLUMNS);
 		if ((end = next_cell(csv, err)) == CSV_BAD ||
-		    take_cell(c, columns[n], csv->cell.data ? csv->cell.data : (char[]){""}, err) < 0)
+		    take_cell(c, columns[n], csv->cell.data ? csv->cell.data : (char[]){""}, err) <
+			    0)
 			return -1;
 	}
 	return end == CSV_LINE ? 0 : hb_fail(err, "bad_csv", "it has more than %d cells", COLUMNS);
 }
 
-int hb_inventory_read_csv(const char *text, size_t len, struct hb_inventory *out, struct hb_error *err)
+int hb_inventory_read_csv(const char *text, size_t len, struct hb_inventory *out,
+			  struct hb_error *err)
 {
 	struct csv csv = {text, text + len, 1, HB_BUF_INIT};
 	struct hb_inventory list = {0};
@@ -315,7 +343,8 @@ int hb_inventory_read_csv(const char *text, size_t len, struct hb_inventory *out
 			csv.p++;
 			continue;
 		}
-		rc = read_row(&csv, columns, &c, err) < 0 ? at_line(csv.line, err) : take(&list, &c, csv.line, err);
+		rc = read_row(&csv, columns, &c, err) < 0 ? at_line(csv.line, err)
+							  : take(&list, &c, csv.line, err);
 		hb_connection_free(&c);
 	}
 	hb_buf_free(&csv.cell);

@@ -18,21 +18,24 @@
 #include "onboarding/store.h"
 
 #define FILE_MAX (256u << 10) /* 64 descriptions of some hundred bytes fit many times */
-#define KEY_LEAST 8           /* bytes: shorter is a slip of the hand */
+#define KEY_LEAST 8	      /* bytes: shorter is a slip of the hand */
 #define DAY 86400
 
 int hb_onboarding_name(const char *field, const char *name, struct hb_error *err)
 {
 	size_t len = strlen(name);
-	bool good = len > 0 && len < HB_ONBOARDING_NAME_MAX && name[0] >= 'a' && name[0] <= 'z' && name[len - 1] != '-';
+	bool good = len > 0 && len < HB_ONBOARDING_NAME_MAX && name[0] >= 'a' && name[0] <= 'z' &&
+		    name[len - 1] != '-';
 
 	for (size_t i = 0; good && i < len; i++)
 		good = (name[i] >= 'a' && name[i] <= 'z') || (name[i] >= '0' && name[i] <= '9') ||
 		       (name[i] == '-' && name[i - 1] != '-');
 	if (!good)
 		return hb_fail(err, "bad_name",
-			       "%s must have small letters, digits and single hyphens between them, begin with a letter, and "
-			       "have at most %d of them", field, HB_ONBOARDING_NAME_MAX - 1);
+			       "%s must have small letters, digits and single hyphens between "
+			       "them, begin with a letter, and "
+			       "have at most %d of them",
+			       field, HB_ONBOARDING_NAME_MAX - 1);
 	return hb_credential_refuse(field, name, err);
 }
 
@@ -62,7 +65,10 @@ int hb_onboarding_date(const char *field, const char *date, struct hb_error *err
 {
 	struct tm tm;
 
-	return parse_date(date, &tm) ? 0 : hb_fail(err, "bad_date", "%s must be a day as YYYY-MM-DD, 2000 to 2199", field);
+	return parse_date(date, &tm)
+		       ? 0
+		       : hb_fail(err, "bad_date", "%s must be a day as YYYY-MM-DD, 2000 to 2199",
+				 field);
 }
 
 int64_t hb_onboarding_date_end(const char *date)
@@ -91,7 +97,8 @@ static void key_path(const char *name, char out[128])
 	snprintf(out, 128, HB_KEYS_DIR "/%s", name);
 }
 
-int hb_named_key_read(const char *name, uid_t probe_uid, struct hb_secret *out, struct hb_error *err)
+int hb_named_key_read(const char *name, uid_t probe_uid, struct hb_secret *out,
+		      struct hb_error *err)
 {
 	char path[128];
 	struct hb_error why = {0};
@@ -102,7 +109,8 @@ int hb_named_key_read(const char *name, uid_t probe_uid, struct hb_secret *out, 
 	if (hb_secret_read(AT_FDCWD, path, probe_uid, HB_KEY_TEXT_MAX + 1, out, &why) == 0)
 		return 0;
 	if (strcmp(why.code, "secret_missing") == 0)
-		return hb_fail(err, "key_unknown", "there is no key %s: hermesctl runtime key set %s", name, name);
+		return hb_fail(err, "key_unknown",
+			       "there is no key %s: hermesctl runtime key set %s", name, name);
 	return hb_fail(err, why.code, "%s", why.message);
 }
 
@@ -114,7 +122,8 @@ void hb_named_key_used(const char *name)
 	if (hb_onboarding_load(HB_KEYS_USE_FILE, FILE_MAX, &all, NULL) < 0 || !all)
 		all = json_object(); /* damaged: only times are lost */
 	before = hb_json_int(all, name, 0);
-	if ((before <= now - HB_KEY_USE_STEP || before > now) && json_object_size(all) < 4 * HB_NAMED_KEYS_MAX) {
+	if ((before <= now - HB_KEY_USE_STEP || before > now) &&
+	    json_object_size(all) < 4 * HB_NAMED_KEYS_MAX) {
 		json_object_set_new(all, name, json_integer(now));
 		(void)hb_onboarding_save(HB_KEYS_USE_FILE, all, NULL);
 	}
@@ -131,17 +140,24 @@ struct raw_key {
 static int decode_key(const json_t *item, struct hb_named_key *out, struct hb_error *err)
 {
 	static const struct hb_field fields[] = {
-		{"name", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct raw_key, name), 1, HB_ONBOARDING_NAME_MAX},
-		{"purpose", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct raw_key, purpose), 0, HB_KEY_PURPOSE_MAX},
-		{"owner", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct raw_key, owner), 1, HB_ONBOARDING_NAME_MAX},
-		{"expires", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct raw_key, expires), 0, 10},
-		{"created", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct raw_key, created), 0, HB_JSON_INT_MAX},
+		{"name", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct raw_key, name), 1,
+		 HB_ONBOARDING_NAME_MAX},
+		{"purpose", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct raw_key, purpose), 0,
+		 HB_KEY_PURPOSE_MAX},
+		{"owner", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct raw_key, owner), 1,
+		 HB_ONBOARDING_NAME_MAX},
+		{"expires", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct raw_key, expires), 0,
+		 10},
+		{"created", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct raw_key, created), 0,
+		 HB_JSON_INT_MAX},
 	};
 	struct raw_key raw = {0};
 
 	if (hb_fields_decode(item, fields, sizeof fields / sizeof fields[0], &raw, NULL) < 0)
-		return hb_fail(err, "bad_keys_file", "a description of a key does not have the fields it must have");
-	if (hb_onboarding_name("name", raw.name, err) < 0 || hb_onboarding_name("owner", raw.owner, err) < 0 ||
+		return hb_fail(err, "bad_keys_file",
+			       "a description of a key does not have the fields it must have");
+	if (hb_onboarding_name("name", raw.name, err) < 0 ||
+	    hb_onboarding_name("owner", raw.owner, err) < 0 ||
 	    (raw.expires[0] && hb_onboarding_date("expires", raw.expires, err) < 0))
 		return -1;
 	memset(out, 0, sizeof *out);
@@ -163,8 +179,10 @@ static json_t *load(int64_t *generation, struct hb_error *err)
 	} f = {0};
 	static const struct hb_field fields[] = {
 		{"version", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct file, version), 1, 1},
-		{"generation", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct file, generation), 1, HB_JSON_INT_MAX},
-		{"keys", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(struct file, keys), 0, HB_NAMED_KEYS_MAX},
+		{"generation", HB_FIELD_INT, HB_FIELD_REQUIRED, offsetof(struct file, generation),
+		 1, HB_JSON_INT_MAX},
+		{"keys", HB_FIELD_ARRAY, HB_FIELD_REQUIRED, offsetof(struct file, keys), 0,
+		 HB_NAMED_KEYS_MAX},
 	};
 	json_t *all, *keys = NULL, *item;
 	struct hb_named_key key;
@@ -178,7 +196,9 @@ static json_t *load(int64_t *generation, struct hb_error *err)
 		return json_array();
 	}
 	if (hb_fields_decode(all, fields, 3, &f, NULL) < 0) {
-		hb_fail(err, "bad_keys_file", "%s does not have the shape it must have; put a backup of it back", HB_KEYS_FILE);
+		hb_fail(err, "bad_keys_file",
+			"%s does not have the shape it must have; put a backup of it back",
+			HB_KEYS_FILE);
 		goto out;
 	}
 	json_array_foreach(f.keys, i, item)
@@ -196,7 +216,8 @@ out:
 
 static int save(json_t *keys, int64_t generation, struct hb_error *err)
 {
-	json_t *all = json_pack("{s:i, s:I, s:O}", "version", 1, "generation", (json_int_t)generation + 1, "keys", keys);
+	json_t *all = json_pack("{s:i, s:I, s:O}", "version", 1, "generation",
+				(json_int_t)generation + 1, "keys", keys);
 	int rc = hb_onboarding_save(HB_KEYS_FILE, all, err);
 
 	json_decref(all);
@@ -224,7 +245,8 @@ static struct hb_named_key *find(struct hb_named_key *keys, size_t count, const 
 	return NULL;
 }
 
-/* Files without a description: what a crash or another hand left. Names that are none of ours are counted as nothing. */
+/* Files without a description: what a crash or another hand left. Names that are none of ours are
+ * counted as nothing. */
 static int add_files(struct hb_named_key *out, size_t *count, size_t max, struct hb_error *err)
 {
 	struct hb_error why = {0};
@@ -241,7 +263,8 @@ static int add_files(struct hb_named_key *out, size_t *count, size_t max, struct
 		return hb_fail_errno(err, "read_failed", "%s", HB_KEYS_DIR);
 	}
 	while ((e = readdir(dir)))
-		if (*count < max && hb_onboarding_name("", e->d_name, NULL) == 0 && !find(out, *count, e->d_name)) {
+		if (*count < max && hb_onboarding_name("", e->d_name, NULL) == 0 &&
+		    !find(out, *count, e->d_name)) {
 			memset(&out[*count], 0, sizeof out[*count]);
 			snprintf(out[(*count)++].name, HB_ONBOARDING_NAME_MAX, "%.63s", e->d_name);
 		}
@@ -251,7 +274,8 @@ static int add_files(struct hb_named_key *out, size_t *count, size_t max, struct
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp(((const struct hb_named_key *)a)->name, ((const struct hb_named_key *)b)->name);
+	return strcmp(((const struct hb_named_key *)a)->name,
+		      ((const struct hb_named_key *)b)->name);
 }
 
 int hb_named_keys_list(uid_t probe_uid, struct hb_named_key *out, size_t max, struct hb_error *err)
@@ -276,7 +300,8 @@ int hb_named_keys_list(uid_t probe_uid, struct hb_named_key *out, size_t max, st
 		if (!out[i].present)
 			snprintf(out[i].trouble, sizeof out[i].trouble, "%.199s", why.message);
 		else if (!out[i].described)
-			snprintf(out[i].trouble, sizeof out[i].trouble, "it has no description: set it again, or remove it");
+			snprintf(out[i].trouble, sizeof out[i].trouble,
+				 "it has no description: set it again, or remove it");
 		hb_secret_free(&secret);
 		/* A use of another key that had this name doesn't count. */
 		out[i].last_used = hb_json_int(used, out[i].name, 0);
@@ -293,34 +318,40 @@ int hb_named_keys_list(uid_t probe_uid, struct hb_named_key *out, size_t max, st
 static int check_key(const struct hb_secret *key, struct hb_error *err)
 {
 	if (key->len < KEY_LEAST || key->len > HB_KEY_TEXT_MAX)
-		return hb_fail(err, "bad_key", "a key has %d to %d characters", KEY_LEAST, HB_KEY_TEXT_MAX);
+		return hb_fail(err, "bad_key", "a key has %d to %d characters", KEY_LEAST,
+			       HB_KEY_TEXT_MAX);
 	for (size_t i = 0; i < key->len; i++)
 		if (key->text[i] < 0x21 || key->text[i] > 0x7e)
-			return hb_fail(err, "bad_key", "a key has visible ASCII characters only, on one line and without blanks");
+			return hb_fail(err, "bad_key",
+				       "a key has visible ASCII characters only, on one line and "
+				       "without blanks");
 	return 0;
 }
 
-static int describe(const struct hb_named_key_set *s, const char *default_owner, json_t *keys, size_t at, json_t **out,
-		    struct hb_error *err)
+static int describe(const struct hb_named_key_set *s, const char *default_owner, json_t *keys,
+		    size_t at, json_t **out, struct hb_error *err)
 {
 	const json_t *old = at == (size_t)-1 ? NULL : json_array_get(keys, at);
 	const char *purpose = s->purpose ? s->purpose : hb_json_text(old, "purpose", "");
 	const char *owner = s->owner ? s->owner : hb_json_text(old, "owner", default_owner);
 	const char *expires = s->expires ? s->expires : hb_json_text(old, "expires", "");
 
-	if (hb_onboarding_name("owner", owner, err) < 0 || hb_text_check("purpose", purpose, 0, HB_KEY_PURPOSE_MAX, err) < 0 ||
+	if (hb_onboarding_name("owner", owner, err) < 0 ||
+	    hb_text_check("purpose", purpose, 0, HB_KEY_PURPOSE_MAX, err) < 0 ||
 	    hb_credential_refuse("purpose", purpose, err) < 0 ||
 	    (expires[0] && hb_onboarding_date("expires", expires, err) < 0))
 		return -1;
 	if (!old && json_array_size(keys) >= HB_NAMED_KEYS_MAX)
-		return hb_fail(err, "too_many_keys", "there are %d keys already: remove one", HB_NAMED_KEYS_MAX);
-	*out = json_pack("{s:s, s:s, s:s, s:s, s:I}", "name", s->name, "purpose", purpose, "owner", owner, "expires", expires,
-			 "created", (json_int_t)hb_now());
+		return hb_fail(err, "too_many_keys", "there are %d keys already: remove one",
+			       HB_NAMED_KEYS_MAX);
+	*out = json_pack("{s:s, s:s, s:s, s:s, s:I}", "name", s->name, "purpose", purpose, "owner",
+			 owner, "expires", expires, "created", (json_int_t)hb_now());
 	return *out ? 0 : hb_fail(err, "bad_text", "purpose is not UTF-8");
 }
 
-int hb_named_key_set(const struct hb_named_key_set *s, const struct hb_secret *key, const char *default_owner,
-		     uid_t probe_uid, gid_t probe_gid, bool *replaced, struct hb_error *err)
+int hb_named_key_set(const struct hb_named_key_set *s, const struct hb_secret *key,
+		     const char *default_owner, uid_t probe_uid, gid_t probe_gid, bool *replaced,
+		     struct hb_error *err)
 {
 	json_t *keys = NULL, *item = NULL;
 	int64_t generation;
@@ -333,9 +364,11 @@ int hb_named_key_set(const struct hb_named_key_set *s, const struct hb_secret *k
 		return -1;
 	key_path(s->name, path);
 	at = index_of(keys, s->name);
-	if (describe(s, default_owner, keys, at, &item, err) < 0 || hb_onboarding_audit("key_set", "intent", s->name, NULL, err) < 0)
+	if (describe(s, default_owner, keys, at, &item, err) < 0 ||
+	    hb_onboarding_audit("key_set", "intent", s->name, NULL, err) < 0)
 		goto out;
-	if (hb_fs_write_atomic(AT_FDCWD, path, key->text, key->len, 0600, probe_uid, probe_gid, err) < 0)
+	if (hb_fs_write_atomic(AT_FDCWD, path, key->text, key->len, 0600, probe_uid, probe_gid,
+			       err) < 0)
 		goto failed;
 	if (at == (size_t)-1)
 		json_array_append(keys, item);
@@ -376,7 +409,8 @@ int hb_named_key_remove(const char *name, struct hb_error *err)
 	size_t at;
 	int rc = -1;
 
-	if (hb_onboarding_name("the name of a key", name, err) < 0 || !(keys = load(&generation, err)))
+	if (hb_onboarding_name("the name of a key", name, err) < 0 ||
+	    !(keys = load(&generation, err)))
 		return -1;
 	key_path(name, path);
 	at = index_of(keys, name);

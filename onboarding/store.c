@@ -37,14 +37,16 @@ static int judge(int fd, const char *path, struct hb_error *err)
 	if (fstat(fd, &st) < 0)
 		return hb_fail_errno(err, "read_failed", "reading %s", path);
 	if (!S_ISREG(st.st_mode) || st.st_nlink != 1)
-		return hb_fail(err, "loose_permissions", "%s must be a regular file with one name", path);
+		return hb_fail(err, "loose_permissions", "%s must be a regular file with one name",
+			       path);
 	if (st.st_uid != geteuid())
-		return hb_fail(err, "loose_permissions", "%s belongs to uid %u; run: chown %u %s", path, st.st_uid,
-			       geteuid(), path);
+		return hb_fail(err, "loose_permissions", "%s belongs to uid %u; run: chown %u %s",
+			       path, st.st_uid, geteuid(), path);
 	if (st.st_mode & 077)
-		return hb_fail(err, "loose_permissions",
-			       "%s can be reached by its group or others (mode %04o); run: chmod 600 %s", path,
-			       st.st_mode & 07777, path);
+		return hb_fail(
+			err, "loose_permissions",
+			"%s can be reached by its group or others (mode %04o); run: chmod 600 %s",
+			path, st.st_mode & 07777, path);
 	return 0;
 }
 
@@ -54,7 +56,8 @@ int hb_onboarding_load(const char *path, size_t max, json_t **out, struct hb_err
 	struct hb_error why = {0};
 	char piece[8192];
 	ssize_t n = 0;
-	int fd = hb_fs_open_beneath(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, &why), rc = -1;
+	int fd = hb_fs_open_beneath(AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0, &why),
+	    rc = -1;
 
 	*out = NULL;
 	if (fd < 0 && strcmp(why.code, "not_found") == 0)
@@ -63,7 +66,8 @@ int hb_onboarding_load(const char *path, size_t max, json_t **out, struct hb_err
 		return hb_fail(err, why.code, "%s", why.message);
 	if (judge(fd, path, err) < 0)
 		goto out;
-	while (text.len <= max && ((n = read(fd, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)))
+	while (text.len <= max &&
+	       ((n = read(fd, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR)))
 		if (n > 0)
 			hb_buf_add(&text, piece, (size_t)n);
 	if (n < 0) {
@@ -78,9 +82,12 @@ int hb_onboarding_load(const char *path, size_t max, json_t **out, struct hb_err
 	if (*out)
 		rc = 0;
 	else if (strcmp(why.code, "duplicate_key") == 0)
-		hb_fail(err, "bad_json", "%s: an object has the same key twice; put a backup of the file back", path);
+		hb_fail(err, "bad_json",
+			"%s: an object has the same key twice; put a backup of the file back",
+			path);
 	else
-		hb_fail(err, "bad_json", "%s: %s; put a backup of the file back", path, why.message);
+		hb_fail(err, "bad_json", "%s: %s; put a backup of the file back", path,
+			why.message);
 out:
 	hb_buf_free(&text);
 	hb_close(&fd);
@@ -94,12 +101,14 @@ int hb_onboarding_save(const char *path, const json_t *value, struct hb_error *e
 
 	hb_buf_addc(&text, '\n');
 	if (rc == 0)
-		rc = hb_fs_write_atomic(AT_FDCWD, path, text.data, text.len, 0600, geteuid(), getegid(), err);
+		rc = hb_fs_write_atomic(AT_FDCWD, path, text.data, text.len, 0600, geteuid(),
+					getegid(), err);
 	hb_buf_free(&text);
 	return rc;
 }
 
-int hb_onboarding_audit(const char *action, const char *status, const char *name, json_t *detail, struct hb_error *err)
+int hb_onboarding_audit(const char *action, const char *status, const char *name, json_t *detail,
+			struct hb_error *err)
 {
 	struct hb_audit *a = NULL;
 	int rc;

@@ -1,5 +1,6 @@
 /*
- * The files of onboarding in the state directory: root's, 0600, strict canonical JSON, one lock, one audit chain.
+ * The files of onboarding in the state directory: root's, 0600, strict canonical JSON, one lock,
+ * one audit chain.
  *
  *   onboarding/                root 0700
  *   onboarding/lock            held while anything is changed
@@ -25,14 +26,15 @@
 /* Exclusive; waits for another hermesctl. Released by hb_close on *fd. */
 int hb_onboarding_lock(int *fd, struct hb_error *err);
 
-/* Root's file, nobody else's: regular, one name, 0600, at most max bytes. Missing: *out NULL and 0. Codes:
- * loose_permissions, bad_json, ... The text of the file is never in a message. */
+/* Root's file, nobody else's: regular, one name, 0600, at most max bytes. Missing: *out NULL and 0.
+ * Codes: loose_permissions, bad_json, ... The text of the file is never in a message. */
 int hb_onboarding_load(const char *path, size_t max, json_t **out, struct hb_error *err);
 /* Canonical, atomic, 0600. */
 int hb_onboarding_save(const char *path, const json_t *value, struct hb_error *err);
 
-/* One record, opened and closed under the lock: status "intent" before, "ok" after, "failed". `name` may be NULL; detail
- * is stolen and may be NULL. */
-int hb_onboarding_audit(const char *action, const char *status, const char *name, json_t *detail, struct hb_error *err);
+/* One record, opened and closed under the lock: status "intent" before, "ok" after, "failed".
+ * `name` may be NULL; detail is stolen and may be NULL. */
+int hb_onboarding_audit(const char *action, const char *status, const char *name, json_t *detail,
+			struct hb_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * hermesctl inventory show, add, edit, remove, check: the accounts that are connected to the runtime. Everything is judged
- * before it is stored and no value that was refused is repeated.
+ * hermesctl inventory show, add, edit, remove, check: the accounts that are connected to the
+ * runtime. Everything is judged before it is stored and no value that was refused is repeated.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,25 +23,37 @@ struct given {
 	const char **scopes;
 };
 
-#define GIVEN_OPTIONS(g)                                                                                              \
-	{"service", "NAME", "what kind of account: the first part of its tools' paths", &(g).service, NULL},          \
-		{"identity", "TEXT", "which account there, such as an address", &(g).identity, NULL},                 \
-		{"owner", "NAME", "whose it is (default: onboarding.connections_owner)", &(g).owner, NULL},           \
-		{"scope", "TEXT", "what it may do there (repeatable)", NULL, &(g).scopes},                            \
-		{"query", "CODE", "harmless code for the tool execute that returns something", &(g).query, NULL},     \
-		{"review-by", "DATE", "day by which somebody looks at it again, YYYY-MM-DD", &(g).review_by, NULL}
+#define GIVEN_OPTIONS(g)                                                                           \
+	{"service", "NAME", "what kind of account: the first part of its tools' paths",            \
+	 &(g).service, NULL},                                                                      \
+		{"identity", "TEXT", "which account there, such as an address", &(g).identity,     \
+		 NULL},                                                                            \
+		{"owner", "NAME", "whose it is (default: onboarding.connections_owner)",           \
+		 &(g).owner, NULL},                                                                \
+		{"scope", "TEXT", "what it may do there (repeatable)", NULL, &(g).scopes},         \
+		{"query", "CODE", "harmless code for the tool execute that returns something",     \
+		 &(g).query, NULL},                                                                \
+	{                                                                                          \
+		"review-by", "DATE", "day by which somebody looks at it again, YYYY-MM-DD",        \
+			&(g).review_by, NULL                                                       \
+	}
 
 /* Those fields that were given. */
-static int apply(struct ctl *c, const struct given *g, struct hb_connection *to, struct hb_error *err)
+static int apply(struct ctl *c, const struct given *g, struct hb_connection *to,
+		 struct hb_error *err)
 {
 	const struct {
 		enum hb_connection_field field;
 		const char *value;
-	} fields[] = {{HB_C_SERVICE, g->service}, {HB_C_IDENTITY, g->identity}, {HB_C_OWNER, g->owner},
-		      {HB_C_QUERY, g->query},     {HB_C_REVIEW_BY, g->review_by}};
+	} fields[] = {{HB_C_SERVICE, g->service},
+		      {HB_C_IDENTITY, g->identity},
+		      {HB_C_OWNER, g->owner},
+		      {HB_C_QUERY, g->query},
+		      {HB_C_REVIEW_BY, g->review_by}};
 
 	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-		if (fields[i].value && hb_connection_set(to, fields[i].field, fields[i].value, err) < 0)
+		if (fields[i].value &&
+		    hb_connection_set(to, fields[i].field, fields[i].value, err) < 0)
 			return -1;
 	if (g->scopes || g->no_scopes)
 		hb_connection_clear_scopes(to);
@@ -52,7 +64,8 @@ static int apply(struct ctl *c, const struct given *g, struct hb_connection *to,
 }
 
 /* Record, write, record, and tell admin and approver. */
-static int store(struct ctl *c, struct hb_inventory *inv, const char *action, const char *name, struct hb_error *err)
+static int store(struct ctl *c, struct hb_inventory *inv, const char *action, const char *name,
+		 struct hb_error *err)
 {
 	if (hb_onboarding_audit(action, "intent", name, NULL, err) < 0)
 		return -1;
@@ -60,10 +73,12 @@ static int store(struct ctl *c, struct hb_inventory *inv, const char *action, co
 		(void)hb_onboarding_audit(action, "failed", name, NULL, NULL);
 		return -1;
 	}
-	return hb_onboarding_audit(action, "ok", name, NULL, err) < 0 ? -1 : ctl_reviews_publish(c, err);
+	return hb_onboarding_audit(action, "ok", name, NULL, err) < 0 ? -1
+								      : ctl_reviews_publish(c, err);
 }
 
-static int done(struct ctl *c, int rc, const char *name, const char *what, const struct hb_error *err)
+static int done(struct ctl *c, int rc, const char *name, const char *what,
+		const struct hb_error *err)
 {
 	if (rc < 0)
 		return ctl_error(c, err);
@@ -81,15 +96,17 @@ int ctl_cmd_inventory_add(struct ctl *c, int argc, char **argv)
 	struct hb_error err = {0};
 	int lock = -1, rc = -1;
 
-	if (ctl_parse(c, "inventory add", options, sizeof options / sizeof options[0], argc, argv, 1, 1) < 0)
+	if (ctl_parse(c, "inventory add", options, sizeof options / sizeof options[0], argc, argv,
+		      1, 1) < 0)
 		return CTL_USAGE;
 	hb_onboarding_date_of(hb_now() + REVIEW_DAYS * 86400LL, new.review_by);
-	if (hb_connection_set(&new, HB_C_NAME, argv[0], &err) < 0 || ctl_onboarding_open(c, &lock, &err) < 0)
+	if (hb_connection_set(&new, HB_C_NAME, argv[0], &err) < 0 ||
+	    ctl_onboarding_open(c, &lock, &err) < 0)
 		goto out;
 	if (!g.owner)
 		g.owner = hb_config_text(c->config, "onboarding.connections_owner");
-	if (apply(c, &g, &new, &err) < 0 || hb_connection_complete(&new, &err) < 0 || hb_inventory_load(&inv, &err) < 0 ||
-	    hb_inventory_add(&inv, &new, &err) < 0)
+	if (apply(c, &g, &new, &err) < 0 || hb_connection_complete(&new, &err) < 0 ||
+	    hb_inventory_load(&inv, &err) < 0 || hb_inventory_add(&inv, &new, &err) < 0)
 		goto out;
 	rc = store(c, &inv, "inventory_add", new.name, &err);
 out:
@@ -103,20 +120,23 @@ out:
 
 static int not_there(struct hb_error *err)
 {
-	return hb_fail(err, "not_found", "there is no connection of this name: hermesctl inventory show");
+	return hb_fail(err, "not_found",
+		       "there is no connection of this name: hermesctl inventory show");
 }
 
 int ctl_cmd_inventory_edit(struct ctl *c, int argc, char **argv)
 {
 	struct given g = {0};
 	const struct ctl_option options[] = {
-		GIVEN_OPTIONS(g), {"no-scopes", NULL, "it may do nothing there any more", &g.no_scopes, NULL}};
+		GIVEN_OPTIONS(g),
+		{"no-scopes", NULL, "it may do nothing there any more", &g.no_scopes, NULL}};
 	struct hb_inventory inv = {0};
 	struct hb_connection *it;
 	struct hb_error err = {0};
 	int lock = -1, rc = -1;
 
-	if (ctl_parse(c, "inventory edit", options, sizeof options / sizeof options[0], argc, argv, 1, 1) < 0)
+	if (ctl_parse(c, "inventory edit", options, sizeof options / sizeof options[0], argc, argv,
+		      1, 1) < 0)
 		return CTL_USAGE;
 	if (ctl_onboarding_open(c, &lock, &err) < 0 || hb_inventory_load(&inv, &err) < 0)
 		goto out;
@@ -181,19 +201,21 @@ static void print_connection(const struct hb_connection *it)
 	print_line("last validated", when);
 	if (it->result != HB_NEVER_CHECKED) {
 		ctl_time(it->checked_at, when, sizeof when);
-		snprintf(text, sizeof text, "%s, %s%s%s", when, hb_validation_name(it->result), it->reason[0] ? ": " : "",
-			 it->reason);
+		snprintf(text, sizeof text, "%s, %s%s%s", when, hb_validation_name(it->result),
+			 it->reason[0] ? ": " : "", it->reason);
 		print_line("last check", text);
 	}
-	snprintf(text, sizeof text, "%s%s", it->review_by, hb_onboarding_past(it->review_by, hb_now()) ? ", overdue" : "");
+	snprintf(text, sizeof text, "%s%s", it->review_by,
+		 hb_onboarding_past(it->review_by, hb_now()) ? ", overdue" : "");
 	print_line("review by", text);
 	hb_buf_free(&scopes);
 }
 
 struct hb_inventory_owners ctl_onboarding_owners(struct ctl *c)
 {
-	return (struct hb_inventory_owners){hb_config_text(c->config, "onboarding.infrastructure_admin"),
-					    hb_config_text(c->config, "onboarding.connections_owner")};
+	return (struct hb_inventory_owners){
+		hb_config_text(c->config, "onboarding.infrastructure_admin"),
+		hb_config_text(c->config, "onboarding.connections_owner")};
 }
 
 int ctl_cmd_inventory_show(struct ctl *c, int argc, char **argv)
@@ -216,17 +238,21 @@ int ctl_cmd_inventory_show(struct ctl *c, int argc, char **argv)
 	}
 	owners = ctl_onboarding_owners(c);
 	if (!c->json) {
-		printf("Owners     %s (infrastructure), %s (connections)\n", owners.admin, owners.person);
+		printf("Owners     %s (infrastructure), %s (connections)\n", owners.admin,
+		       owners.person);
 		printf("Gateway    ");
-		ctl_print_text(inv.gateway[0] ? inv.gateway : "not seen yet: hermesctl inventory check");
+		ctl_print_text(inv.gateway[0] ? inv.gateway
+					      : "not seen yet: hermesctl inventory check");
 		putchar('\n');
 		for (size_t i = 0; i < inv.count; i++)
 			if (!one || one == &inv.items[i])
 				print_connection(&inv.items[i]);
 		if (inv.count == 0)
-			puts("No connection is written down. Add one with: hermesctl inventory add NAME --service ...");
+			puts("No connection is written down. Add one with: hermesctl inventory add "
+			     "NAME --service ...");
 	}
-	report = one ? json_pack("{s:o}", "connection", hb_connection_to_json(one)) : hb_inventory_report(&inv, &owners, hb_now());
+	report = one ? json_pack("{s:o}", "connection", hb_connection_to_json(one))
+		     : hb_inventory_report(&inv, &owners, hb_now());
 	hb_inventory_free(&inv);
 	return ctl_result(c, report, CTL_OK);
 }
@@ -267,8 +293,8 @@ static void note_gateway(struct ctl *c)
 }
 
 /* 1 passed, 0 did not, -1 nothing could be asked. */
-static int check_one(struct ctl *c, const struct hb_mcp_options *o, const struct hb_connection *it, json_t *list,
-		     struct hb_error *err)
+static int check_one(struct ctl *c, const struct hb_mcp_options *o, const struct hb_connection *it,
+		     json_t *list, struct hb_error *err)
 {
 	static const struct hb_check_calls live = {hb_mcp_execute, hb_mcp_resume};
 	enum hb_validation result;
@@ -280,15 +306,17 @@ static int check_one(struct ctl *c, const struct hb_mcp_options *o, const struct
 		return -1;
 	if (!recorded)
 		snprintf(reason, sizeof reason, "changed_meanwhile");
-	json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b}", "name", it->name, "result", hb_validation_name(result),
-					      "reason", reason, "recorded", recorded));
+	json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:b}", "name", it->name, "result",
+					      hb_validation_name(result), "reason", reason,
+					      "recorded", recorded));
 	if (!c->json)
-		printf("%-7s %s%s%s\n", hb_validation_name(result), it->name, reason[0] ? ": " : "", reason);
+		printf("%-7s %s%s%s\n", recorded ? hb_validation_name(result) : "-", it->name,
+		       reason[0] ? ": " : "", reason);
 	return recorded && result == HB_CHECK_OK;
 }
 
-static int check_all(struct ctl *c, const struct hb_mcp_options *o, int count, char **names, json_t *list, int *passed,
-		     struct hb_error *err)
+static int check_all(struct ctl *c, const struct hb_mcp_options *o, int count, char **names,
+		     json_t *list, int *passed, struct hb_error *err)
 {
 	struct hb_inventory inv = {0};
 	int rc = hb_inventory_load(&inv, err);
@@ -312,17 +340,21 @@ int ctl_cmd_inventory_check(struct ctl *c, int argc, char **argv)
 	const char *key = NULL, *timeout = NULL;
 	const struct ctl_option options[] = {
 		{"key", "NAME", "the key of `runtime key` to ask with", &key, NULL},
-		{"timeout", "SECONDS", "for each connection, 1 to 300 (default 30)", &timeout, NULL}};
+		{"timeout", "SECONDS", "for each connection, 1 to 300 (default 30)", &timeout,
+		 NULL}};
 	struct hb_mcp_options o = {0};
 	struct hb_error err = {0};
 	json_t *list;
-	int count = ctl_parse(c, "inventory check", options, 2, argc, argv, 0, HB_CONNECTIONS_MAX), passed = 0, rc, lock = -1;
+	int count = ctl_parse(c, "inventory check", options, 2, argc, argv, 0, HB_CONNECTIONS_MAX),
+	    passed = 0, rc, lock = -1;
 	long seconds = timeout ? strtol(timeout, NULL, 10) : 30;
 
 	if (count < 0)
 		return CTL_USAGE;
 	if (!key || seconds < 1 || seconds > 300) {
-		hb_fail(&err, "usage", !key ? "name the key to ask with: --key NAME" : "--timeout must be 1 to 300 seconds");
+		hb_fail(&err, "usage",
+			!key ? "name the key to ask with: --key NAME"
+			     : "--timeout must be 1 to 300 seconds");
 		return ctl_error(c, &err);
 	}
 	if (ctl_onboarding_open(c, NULL, &err) < 0)

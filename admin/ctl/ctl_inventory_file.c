@@ -33,11 +33,15 @@ static int read_input(const char *path, struct hb_buf *out, struct hb_error *err
 			hb_buf_add(out, piece, (size_t)n);
 	if (n < 0)
 		return hb_fail_errno(err, "read_failed", "standard input");
-	return out->len > HB_IMPORT_MAX ? hb_fail(err, "too_large", "standard input has more than %u bytes", HB_IMPORT_MAX) : 0;
+	return out->len > HB_IMPORT_MAX
+		       ? hb_fail(err, "too_large", "standard input has more than %u bytes",
+				 HB_IMPORT_MAX)
+		       : 0;
 }
 
 /* --format, or what the name ends with, or what the text begins with. */
-static int is_csv(const char *format, const char *path, const struct hb_buf *text, bool *csv, struct hb_error *err)
+static int is_csv(const char *format, const char *path, const struct hb_buf *text, bool *csv,
+		  struct hb_error *err)
 {
 	const char *dot = strrchr(path, '.');
 	size_t i = 0;
@@ -53,8 +57,8 @@ static int is_csv(const char *format, const char *path, const struct hb_buf *tex
 }
 
 /* Into the inventory, all or none. Existing ones are refused unless they are to be replaced. */
-static int merge(struct ctl *c, struct hb_inventory *inv, const struct hb_inventory *list, bool replace, json_t *names,
-		 struct hb_error *err)
+static int merge(struct ctl *c, struct hb_inventory *inv, const struct hb_inventory *list,
+		 bool replace, json_t *names, struct hb_error *err)
 {
 	for (size_t i = 0; i < list->count; i++) {
 		const struct hb_connection *it = &list->items[i];
@@ -62,7 +66,10 @@ static int merge(struct ctl *c, struct hb_inventory *inv, const struct hb_invent
 		int rc = ctl_onboarding_owner(c, it->owner, err);
 
 		if (rc == 0 && old && !replace)
-			rc = hb_fail(err, "exists", "there is a connection %s already; --replace puts this in its place", it->name);
+			rc = hb_fail(err, "exists",
+				     "there is a connection %s already; --replace puts this in its "
+				     "place",
+				     it->name);
 		else if (rc == 0 && old)
 			hb_inventory_drop(inv, old);
 		if (rc == 0)
@@ -74,7 +81,8 @@ static int merge(struct ctl *c, struct hb_inventory *inv, const struct hb_invent
 	return 0;
 }
 
-static int import(struct ctl *c, const struct hb_inventory *list, bool replace, struct hb_error *err)
+static int import(struct ctl *c, const struct hb_inventory *list, bool replace,
+		  struct hb_error *err)
 {
 	struct hb_inventory inv = {0};
 	json_t *names = json_array();
@@ -82,14 +90,16 @@ static int import(struct ctl *c, const struct hb_inventory *list, bool replace, 
 
 	if (ctl_onboarding_open(c, &lock, err) < 0 || hb_inventory_load(&inv, err) < 0 ||
 	    merge(c, &inv, list, replace, names, err) < 0 ||
-	    hb_onboarding_audit("inventory_import", "intent", NULL, json_pack("{s:O}", "names", names), err) < 0)
+	    hb_onboarding_audit("inventory_import", "intent", NULL,
+				json_pack("{s:O}", "names", names), err) < 0)
 		goto out;
 	rc = hb_inventory_save(&inv, err);
 	if (rc < 0) {
 		(void)hb_onboarding_audit("inventory_import", "failed", NULL, NULL, NULL);
 		goto out;
 	}
-	rc = hb_onboarding_audit("inventory_import", "ok", NULL, json_pack("{s:O}", "names", names), err) < 0
+	rc = hb_onboarding_audit("inventory_import", "ok", NULL, json_pack("{s:O}", "names", names),
+				 err) < 0
 		     ? -1
 		     : ctl_reviews_publish(c, err);
 out:
@@ -103,8 +113,10 @@ int ctl_cmd_inventory_import(struct ctl *c, int argc, char **argv)
 {
 	const char *format = NULL, *replace = NULL;
 	const struct ctl_option options[] = {
-		{"format", "json|csv", "what the file is (default: by its name, then by how it begins)", &format, NULL},
-		{"replace", NULL, "put them in the place of connections with the same names", &replace, NULL}};
+		{"format", "json|csv",
+		 "what the file is (default: by its name, then by how it begins)", &format, NULL},
+		{"replace", NULL, "put them in the place of connections with the same names",
+		 &replace, NULL}};
 	struct hb_buf text = HB_BUF_INIT;
 	struct hb_inventory list = {0};
 	struct hb_error err = {0};
@@ -114,11 +126,13 @@ int ctl_cmd_inventory_import(struct ctl *c, int argc, char **argv)
 
 	if (ctl_parse(c, "inventory import", options, 2, argc, argv, 1, 1) < 0)
 		return CTL_USAGE;
-	rc = read_input(argv[0], &text, &err); /* before the state directory becomes the working directory */
+	rc = read_input(argv[0], &text,
+			&err); /* before the state directory becomes the working directory */
 	if (rc == 0)
 		rc = is_csv(format, argv[0], &text, &csv, &err);
 	if (rc == 0)
-		rc = (csv ? hb_inventory_read_csv : hb_inventory_read_json)(text.data ? text.data : "", text.len, &list, &err);
+		rc = (csv ? hb_inventory_read_csv : hb_inventory_read_json)(
+			text.data ? text.data : "", text.len, &list, &err);
 	if (rc == 0)
 		rc = import(c, &list, replace != NULL, &err);
 	count = list.count;
@@ -127,14 +141,16 @@ int ctl_cmd_inventory_import(struct ctl *c, int argc, char **argv)
 	if (rc < 0)
 		return ctl_error(c, &err);
 	if (!c->json)
-		printf("%zu connections are in the inventory now.\n", count);
-	return ctl_result(c, json_pack("{s:s, s:I}", "status", "ok", "imported", (json_int_t)count), CTL_OK);
+		printf("Imported: %zu.\n", count);
+	return ctl_result(c, json_pack("{s:s, s:I}", "status", "ok", "imported", (json_int_t)count),
+			  CTL_OK);
 }
 
 int ctl_cmd_inventory_export(struct ctl *c, int argc, char **argv)
 {
 	const char *format = NULL;
-	const struct ctl_option options[] = {{"format", "json|md|csv", "of the report (default json)", &format, NULL}};
+	const struct ctl_option options[] = {
+		{"format", "json|md|csv", "of the report (default json)", &format, NULL}};
 	struct hb_inventory_owners owners;
 	struct hb_inventory inv = {0};
 	struct hb_buf text = HB_BUF_INIT;
@@ -145,8 +161,11 @@ int ctl_cmd_inventory_export(struct ctl *c, int argc, char **argv)
 		return CTL_USAGE;
 	if (!format)
 		format = "json";
-	if (strcmp(format, "json") != 0 && (c->json || (strcmp(format, "md") != 0 && strcmp(format, "csv") != 0))) {
-		hb_fail(&err, "usage", c->json ? "with --json the format is json" : "--format must be json, md or csv");
+	if (strcmp(format, "json") != 0 &&
+	    (c->json || (strcmp(format, "md") != 0 && strcmp(format, "csv") != 0))) {
+		hb_fail(&err, "usage",
+			c->json ? "with --json the format is json"
+				: "--format must be json, md or csv");
 		return ctl_error(c, &err);
 	}
 	if (ctl_onboarding_open(c, NULL, &err) < 0 || hb_inventory_load(&inv, &err) < 0)

@@ -1,6 +1,6 @@
 /*
- * hermesctl review: what is due to be looked at. Root sees all of it; admin and approver get kinds, names and dates, each in
- * a file of its own, whenever something changed here.
+ * hermesctl review: what is due to be looked at. Root sees all of it; admin and approver get kinds,
+ * names and dates, each in a file of its own, whenever something changed here.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,15 +40,19 @@ static json_t *collect(struct ctl *c, struct known *k, struct hb_error *err)
 	*k = (struct known){.keys = hb_calloc(2 * HB_NAMED_KEYS_MAX, sizeof *k->keys)};
 	if (hb_inventory_load(&k->inventory, err) < 0)
 		return NULL;
-	k->key_count = hb_named_keys_list(hb_peer_uid(HB_PEER_PROBE), k->keys, 2 * HB_NAMED_KEYS_MAX, err);
+	k->key_count =
+		hb_named_keys_list(hb_peer_uid(HB_PEER_PROBE), k->keys, 2 * HB_NAMED_KEYS_MAX, err);
 	if (k->key_count < 0)
 		return NULL;
 	known = hb_guardrails_load(&guardrails, &why) == 0;
-	items = hb_review_items(&k->inventory, k->keys, (size_t)k->key_count, known ? &guardrails : NULL, &owners, hb_now());
+	items = hb_review_items(&k->inventory, k->keys, (size_t)k->key_count,
+				known ? &guardrails : NULL, &owners, hb_now());
 	/* Without them nothing is said about scopes, which must not look as if all were well. */
 	if (!known)
-		json_array_insert_new(items, 0, json_pack("{s:s, s:s, s:s, s:b, s:s}", "kind", "guardrails", "name", "guardrails",
-							  "text", why.message, "due", 1, "from", ""));
+		json_array_insert_new(items, 0,
+				      json_pack("{s:s, s:s, s:s, s:b, s:s}", "kind", "guardrails",
+						"name", "guardrails", "text", why.message, "due", 1,
+						"from", ""));
 	hb_guardrails_free(&guardrails);
 	return items;
 }
@@ -64,8 +68,9 @@ int ctl_reviews_publish(struct ctl *c, struct hb_error *err)
 	int rc = items ? 0 : -1;
 
 	for (size_t i = 0; rc == 0 && i < 2; i++)
-		rc = hb_reviews_publish(files[i].path, hb_peer_uid(files[i].reader), hb_peer_gid(files[i].reader), items,
-					&k.inventory, k.keys, (size_t)k.key_count, err);
+		rc = hb_reviews_publish(files[i].path, hb_peer_uid(files[i].reader),
+					hb_peer_gid(files[i].reader), items, &k.inventory, k.keys,
+					(size_t)k.key_count, err);
 	json_decref(items);
 	forget(&k);
 	return rc;
@@ -95,15 +100,15 @@ static json_t *policy_item(struct hb_error *err)
 	json_t *item;
 
 	if (hb_policy_view_load(hb_peer_uid(HB_PEER_ADMIN), &view, err) < 0)
-		return json_pack("{s:s, s:s, s:s, s:b, s:s}", "kind", "policy", "name", "live-policy", "text", err->message, "due", 1,
-				 "from", "");
+		return json_pack("{s:s, s:s, s:s, s:b, s:s}", "kind", "policy", "name",
+				 "live-policy", "text", err->message, "due", 1, "from", "");
 	hb_buf_printf(&text, "%zu may approve; enabled:", view.live.user_count);
 	for (unsigned bit = 1; bit <= HB_FEATURE_SSH; bit <<= 1)
 		if (view.live.features & bit)
 			hb_buf_printf(&text, " %s", hb_feature_name(bit));
 	hb_policy_view_free(&view);
-	item = json_pack("{s:s, s:s, s:s, s:b, s:s}", "kind", "policy", "name", "live-policy", "text", text.data, "due", 0, "from",
-			 "");
+	item = json_pack("{s:s, s:s, s:s, s:b, s:s}", "kind", "policy", "name", "live-policy",
+			 "text", text.data, "due", 0, "from", "");
 	hb_buf_free(&text);
 	return item;
 }
@@ -120,7 +125,8 @@ static void print_items(const json_t *items, bool due, const char *title)
 		if (first)
 			puts(title);
 		first = false;
-		printf("  %-12s %-24s ", hb_json_text(item, "kind", ""), hb_json_text(item, "name", ""));
+		printf("  %-12s %-24s ", hb_json_text(item, "kind", ""),
+		       hb_json_text(item, "name", ""));
 		ctl_print_text(hb_json_text(item, "text", ""));
 		putchar('\n');
 	}
@@ -149,5 +155,6 @@ int ctl_cmd_review(struct ctl *c, int argc, char **argv)
 		print_items(items, false, "To look at");
 		printf("%zu due\n", due);
 	}
-	return ctl_result(c, json_pack("{s:I, s:o}", "due", (json_int_t)due, "items", items), due ? CTL_FAILED : CTL_OK);
+	return ctl_result(c, json_pack("{s:I, s:o}", "due", (json_int_t)due, "items", items),
+			  due ? CTL_FAILED : CTL_OK);
 }

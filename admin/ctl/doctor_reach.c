@@ -42,6 +42,9 @@ static const struct {
 	{"bot token", HB_PATH_BOT_TOKEN, NULL, R_OK, HB_PEER_APPROVER},
 	{"control secret", HB_PATH_CONTROL_SECRET, NULL, R_OK, HB_PEER_BROKER},
 	{"admin key", HB_PATH_ADMIN_KEY, NULL, R_OK, HB_PEER_ADMIN},
+	/* The prober serves nothing, so it is none of those that are asked: no process of them may. */
+	{"runtime keys", "probe/keys", NULL, R_OK | X_OK, HB_PEER_PROBE},
+	{"inventory", "onboarding", NULL, R_OK | X_OK, HB_PEER_PROBE},
 };
 
 static size_t groups_of(const char *status, gid_t *groups)

@@ -286,6 +286,13 @@ START_TEST(test_huge_imports)
 	ck_fails(csv(much, &list, err), "too_large");
 	ck_fails(json(much, &list, err), "too_large");
 	free(much);
+	/* A cell that would take long to judge isn't. */
+	hb_buf_adds(&text, HEADER "a,google,ben,owner,");
+	for (int i = 0; i < 500000; i++)
+		hb_buf_adds(&text, "a-");
+	hb_buf_adds(&text, ",return 1,2026-12-31\n");
+	ck_fails(csv(text.data, &list, err), "too_many");
+	hb_buf_clear(&text);
 	hb_buf_adds(&text, HEADER);
 	for (int i = 0; i <= HB_CONNECTIONS_MAX; i++)
 		hb_buf_printf(&text, "a%d,google,ben,owner,s,return 1,2026-12-31\n", i);
