@@ -124,7 +124,8 @@ const char *hb_guardrail_origin(const struct hb_guardrail *g);
 int hb_guardrails_ship(int *changed, struct hb_error *err);
 
 /* Policies of the runtime that put all files with this connection in force together, in the order in which they are to be
- * created there (the newest stands first, the first that matches counts): [{pattern, action}]; new reference. */
+ * created there (the newest stands first, the first that matches counts): [{pattern, action}]; new reference. Never-rules
+ * that no other rule opens are blocked by the first policy, with everything else. */
 json_t *hb_guardrail_policies(const struct hb_guardrails *all, const char *connection);
 
 #endif

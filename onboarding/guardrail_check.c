@@ -76,7 +76,7 @@ static json_t *harmless(struct check *c, const struct hb_decision *d, const char
 	}
 	c->calls++;
 	if (c->runtime->progress)
-		c->runtime->progress(c->runtime->arg, "calls", ++c->done, c->total);
+		c->runtime->progress(c->runtime->arg, "calling tools", ++c->done, c->total);
 	if (call)
 		return json_incref(call->arguments);
 	if (strcmp(word, "needs") == 0)

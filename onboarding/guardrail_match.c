@@ -222,6 +222,34 @@ json_t *hb_guardrails_problems(const struct hb_guardrails *all)
 	return out;
 }
 
+/* Is there a path that both match? */
+static bool overlap(const char *one, const char *two)
+{
+	while (*one && *two) {
+		size_t n, m;
+		const char *a = next_segment(&one, &n), *b = next_segment(&two, &m);
+
+		if (is_tail(a, n) || is_tail(b, m))
+			return true;
+		if (!is_star(a, n) && !is_star(b, m) && (n != m || memcmp(a, b, n) != 0))
+			return false;
+	}
+	return !*one && !*two;
+}
+
+/* What nothing opens is blocked with everything else. */
+static bool opened(const struct hb_guardrails *all, const char *connection, const char *pattern)
+{
+	for (size_t i = 0; i < all->count; i++) {
+		const struct hb_guardrail *g = &all->files[i];
+
+		for (size_t k = 0; strcmp(g->connection, connection) == 0 && k < g->rule_count; k++)
+			if (g->rules[k].verdict != HB_VERDICT_NEVER && overlap(g->rules[k].pattern, pattern))
+				return true;
+	}
+	return false;
+}
+
 /* The runtime's own patterns know "*" for a whole segment, and at the end for all that follows. */
 static void add_policies(json_t *out, const struct hb_guardrails *all, const char *connection, enum hb_verdict verdict,
 			 const char *action)
@@ -233,7 +261,8 @@ static void add_policies(json_t *out, const struct hb_guardrails *all, const cha
 			const char *pattern = g->rules[k].pattern;
 			size_t len = strlen(pattern);
 
-			if (g->rules[k].verdict != verdict)
+			if (g->rules[k].verdict != verdict ||
+			    (verdict == HB_VERDICT_NEVER && !opened(all, connection, pattern)))
 				continue;
 			if (len >= 2 && strcmp(pattern + len - 2, "**") == 0)
 				len--;

@@ -163,11 +163,54 @@ static void print_findings(const json_t *findings, const char *result)
 		ctl_print_text(hb_json_text(f, "connection", "?"));
 		printf(": expected %s; found ", hb_json_text(f, "expected", "?"));
 		ctl_print_text(hb_json_text(f, "found", "?"));
-		if (*hb_json_text(f, "file", "")) {
-			printf("\n         %s.ini: ", hb_json_text(f, "file", ""));
-			printf("%s", *hb_json_text(f, "rule", "") ? hb_json_text(f, "rule", "") : "no rule matches");
-		}
+		if (*hb_json_text(f, "file", ""))
+			printf(" (%s.ini: %s)", hb_json_text(f, "file", ""),
+			       *hb_json_text(f, "rule", "") ? hb_json_text(f, "rule", "") : "no rule matches");
 		putchar('\n');
+	}
+}
+
+/* What closes most of them. */
+static void print_advice(const json_t *findings)
+{
+	json_t *named = json_object(), *f;
+	size_t i;
+
+	json_array_foreach(findings, i, f) {
+		const char *file = hb_json_text(f, "file", ""), *check = hb_json_text(f, "check", "");
+
+		if (strcmp(hb_json_text(f, "result", ""), "fail") != 0 || !*file || json_object_get(named, file) ||
+		    (strcmp(check, "hidden") != 0 && strcmp(check, "denied") != 0))
+			continue;
+		json_object_set_new(named, file, json_true());
+		printf("Policies of the runtime that keep away what %s.ini does not allow: hermesctl guardrails show --policies "
+		       "%s\n", file, file);
+	}
+	json_decref(named);
+}
+
+/* Services call many things otherwise, or don't have them: how many, file by file. */
+static void print_unmatched(const json_t *rules)
+{
+	json_t *r;
+	size_t i;
+
+	if (json_array_size(rules) > 0)
+		puts("Rules that match no tool of the runtime (--all lists them):");
+	json_array_foreach(rules, i, r) {
+		const char *file = hb_json_text(r, "file", "");
+		int counts[4] = {0};
+		json_t *other;
+		size_t n;
+
+		if (i > 0 && strcmp(file, hb_json_text(json_array_get(rules, i - 1), "file", "")) == 0)
+			continue;
+		json_array_foreach(rules, n, other)
+			for (enum hb_verdict v = HB_VERDICT_ALLOW; v <= HB_VERDICT_NEVER; v++)
+				counts[v] += strcmp(hb_json_text(other, "file", ""), file) == 0 &&
+					     strcmp(hb_json_text(other, "verdict", ""), hb_verdict_name(v)) == 0;
+		printf("  %s.ini: %d allow, %d approval, %d never\n", file, counts[HB_VERDICT_ALLOW],
+		       counts[HB_VERDICT_APPROVAL], counts[HB_VERDICT_NEVER]);
 	}
 }
 
@@ -192,7 +235,7 @@ static void print_list(const char *title, const json_t *list)
 	}
 }
 
-static void print_report(const json_t *r)
+static void print_report(const json_t *r, bool all)
 {
 	const json_t *findings = json_object_get(r, "findings"), *catalogue = json_object_get(r, "catalogue");
 
@@ -200,8 +243,12 @@ static void print_report(const json_t *r)
 	print_findings(findings, "not run");
 	print_list("Rules that another one makes pointless:", json_object_get(r, "problems"));
 	print_list("Tools that no rule matches:", json_object_get(r, "unmatched_tools"));
-	print_list("Rules that match no tool of the runtime:", json_object_get(r, "unmatched_rules"));
+	if (all)
+		print_list("Rules that match no tool of the runtime:", json_object_get(r, "unmatched_rules"));
+	else
+		print_unmatched(json_object_get(r, "unmatched_rules"));
 	print_list("Files for which the runtime has no connection:", json_object_get(r, "idle_files"));
+	print_advice(findings);
 	printf("%s: %lld passed, %lld failed, %lld not run; %zu tools of %zu connections are listed.\n",
 	       hb_json_bool(r, "ok", false) ? "The guardrails hold" : "THE GUARDRAILS ARE NOT PROVEN",
 	       hb_json_int(r, "passed", 0), hb_json_int(r, "failed", 0), hb_json_int(r, "not_run", 0),
@@ -254,8 +301,9 @@ out:
 
 int ctl_cmd_guardrails_check(struct ctl *c, int argc, char **argv)
 {
-	const char *key = NULL, *timeout = NULL;
+	const char *key = NULL, *timeout = NULL, *all = NULL;
 	const struct ctl_option options[] = {
+		{"all", NULL, "every rule that matches no tool, not only how many", &all, NULL},
 		{"key", "NAME", "the key to ask with (default: runtime.mcp_key, else the only one)", &key, NULL},
 		{"timeout", "SECONDS", "for the whole check (default: 300)", &timeout, NULL},
 	};
@@ -266,7 +314,7 @@ int ctl_cmd_guardrails_check(struct ctl *c, int argc, char **argv)
 	int64_t ms = 0;
 	bool ok;
 
-	if (ctl_parse(c, "guardrails check", options, 2, argc, argv, 0, 0) < 0)
+	if (ctl_parse(c, "guardrails check", options, 3, argc, argv, 0, 0) < 0)
 		return CTL_USAGE;
 	if (parse_seconds(timeout, &ms, &err) < 0 || ctl_open(c, &err) < 0 || choose_key(c, key, name, &err) < 0)
 		return ctl_error(c, &err);
@@ -277,7 +325,7 @@ int ctl_cmd_guardrails_check(struct ctl *c, int argc, char **argv)
 	}
 	ok = hb_json_bool(report, "ok", false);
 	if (!c->json)
-		print_report(report);
+		print_report(report, all != NULL);
 	return ctl_result(c, report, ok ? CTL_OK : CTL_FAILED);
 }
 

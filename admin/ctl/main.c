@@ -46,7 +46,7 @@ const struct ctl_command ctl_commands[] = {
 	{"guardrails list", "", "what agents may do, file by file, and the last check", ctl_cmd_guardrails_list},
 	{"guardrails show", "[--policies] NAME", "one file, or the runtime's policies that put it in force",
 	 ctl_cmd_guardrails_show},
-	{"guardrails check", "[--key NAME] [--timeout SECONDS]", "prove them on the live runtime",
+	{"guardrails check", "[OPTIONS]", "prove them on the live runtime",
 	 ctl_cmd_guardrails_check},
 	{"guardrails diff", "[--key NAME]", "the runtime's tools, now and at the last check", ctl_cmd_guardrails_diff},
 	{"review", "", "what is due to be looked at", ctl_cmd_review},

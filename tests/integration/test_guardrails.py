@@ -146,13 +146,29 @@ class Guardrails(unittest.TestCase):
         self.assertEqual((last["result"], last["same_rules"]), ("passed", True))
 
     def test_02_a_guardrail_that_is_taken_away_is_named(self):
-        pattern = "google.*.*.gmail.users.messages.send"
-        # Two policies keep it away: its own, and the one that denies what nothing allows.
-        self.without("mail", pattern)
+        everything = "google.*.*.*"
+        self.without("mail", everything)
+        google = "google.org.googleBen10xn."
+        self.assertEqual(self.failures(self.check(1)), {
+            (google + tool, "hidden") for tool in
+            ("gmail.users.messages.send", "gmail.users.messages.delete", "gmail.users.settings.updateVacation",
+             "calendar.events.insert", "drive.files.create", "drive.files.delete", "drive.permissions.create",
+             "docs.documents.batchUpdate", "sheets.spreadsheets.values.update")})
+        self.only_reads_arrived()
+        # Made again it stands before those that open something: then nothing works.
+        self.again("mail", everything, "block")
+        report = self.check(1)
+        self.assertIn((google + "gmail.users.messages.list", "listed"), self.failures(report))
+        for pattern in list(self.policies["mail"]):
+            self.without("mail", pattern)
+        type(self).policies["mail"] = self.sources.put_in_force(
+            self.ctl("guardrails", "show", "--policies", "mail", check=0)["policies"])
         self.assertTrue(self.check()["ok"])
+        # One tool that somebody lets through.
+        pattern = google + "gmail.users.messages.send"
         self.again("mail", pattern, "approve")
         report = self.check(1)
-        tool = "google.org.googleBen10xn.gmail.users.messages.send"
+        tool = pattern
         self.assertEqual(self.failures(report), {(tool, "hidden")})
         finding = [f for f in report["findings"] if f["result"] == "fail"][0]
         self.assertEqual((finding["connection"], finding["expected"], finding["found"], finding["file"], finding["rule"]),
@@ -164,7 +180,6 @@ class Guardrails(unittest.TestCase):
         self.without("mail", pattern)
         diff = self.ctl("guardrails", "diff", check=1)
         self.assertEqual(diff["tools_removed"], [tool])
-        self.again("mail", pattern, "block")
         self.check()
 
     def test_03_approval_that_is_no_longer_asked_for(self):
@@ -196,11 +211,9 @@ class Guardrails(unittest.TestCase):
 
     def test_05_the_runtimes_own_policies_in_reach_of_an_agent(self):
         pattern = "executor.coreTools.policies.create"
-        self.without("runtime", pattern)
         self.again("runtime", pattern, "approve")
-        self.assertEqual(self.failures(self.check(1)), {("executor.coreTools.policies.create", "hidden")})
+        self.assertEqual(self.failures(self.check(1)), {(pattern, "hidden")})
         self.without("runtime", pattern)
-        self.again("runtime", pattern, "block")
 
     def test_06_connection_and_tools_that_nobody_has_written_about(self):
         text = description("discord", self.accounts.url)

@@ -240,16 +240,20 @@ END_TEST
 
 START_TEST(test_policies)
 {
-	static const char *const texts[] = {HEAD "[allow]\ntool = m.read\n[never]\ntool = m.x.**\n",
-					    HEAD "[approval]\ntool = k.w\n"};
-	struct hb_guardrails all = load(2, texts);
+	static const char *const texts[] = {HEAD "[allow]\ntool = m.read\ntool = m.*.get\n[never]\ntool = m.x.**\n"
+						 "tool = m.send\ntool = m.read.x\n",
+					    HEAD "[approval]\ntool = k.w\n[never]\ntool = k.*\n",
+					    "[guardrail]\ntitle = U\nconnection = other\n[allow]\ntool = **\n"};
+	struct hb_guardrails all = load(3, texts);
 	json_t *policies = hb_guardrail_policies(&all, "google.*.*");
 	char *text = json_dumps(policies, JSON_COMPACT | JSON_SORT_KEYS);
 
 	ck_assert_str_eq(text, "[{\"action\":\"block\",\"pattern\":\"google.*.*.*\"},"
 			       "{\"action\":\"approve\",\"pattern\":\"google.*.*.m.read\"},"
+			       "{\"action\":\"approve\",\"pattern\":\"google.*.*.m.*.get\"},"
 			       "{\"action\":\"require_approval\",\"pattern\":\"google.*.*.k.w\"},"
-			       "{\"action\":\"block\",\"pattern\":\"google.*.*.m.x.*\"}]");
+			       "{\"action\":\"block\",\"pattern\":\"google.*.*.m.x.*\"},"
+			       "{\"action\":\"block\",\"pattern\":\"google.*.*.k.*\"}]");
 	free(text);
 	json_decref(policies);
 	hb_guardrails_free(&all);
