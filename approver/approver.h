@@ -67,6 +67,7 @@ struct hb_approver {
 	int64_t checkpoint_at, checkpoint_own; /* when, and our own sequence after it */
 	struct event *tick;
 	int64_t ticks;
+	int64_t reviews_look_ms; /* monotonic; when reviews are looked at next */
 	/* delivery of grants */
 	int delivering, delivery_fails;
 	int64_t deliver_not_before;

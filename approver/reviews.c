@@ -14,7 +14,7 @@
 #include "onboarding/review.h"
 
 #define EVERY_SECONDS (7 * 86400LL)
-#define LOOK_EVERY 30 /* ticks */
+#define LOOK_EVERY_MS 30000
 #define SHOWN_MAX 40  /* names; within one message with the longest of them */
 #define TOLD "reviews_told_at"
 
@@ -52,8 +52,9 @@ void hb_reviews_tick(struct hb_approver *a)
 	struct hb_error err;
 	json_t *due;
 
-	if (a->ticks % LOOK_EVERY != 0 || !can_tell(a))
+	if (hb_monotonic_ms() < a->reviews_look_ms || !can_tell(a))
 		return;
+	a->reviews_look_ms = hb_monotonic_ms() + LOOK_EVERY_MS;
 	if (hb_meta_get(a->decisions, TOLD, &told, &err) < 0 ||
 	    (told <= now && now - told < EVERY_SECONDS))
 		return;
