@@ -11,8 +11,9 @@
 #define DECLINES_MAX 3
 
 /*
- * A search without words finds nothing, so that the owner's word, which is in each address, is searched for, and the names
- * of everything that is known. A connection list that somebody must approve is declined by us and counts as refused.
+ * A search without words finds nothing, so that the owner's word, which is in each address, is
+ * searched for, and the names of everything that is known. A connection list that somebody must
+ * approve is declined by us and counts as refused.
  */
 static const char program[] =
 	"const seen = {}, found = {}, words = q.words.slice();\n"
@@ -48,7 +49,8 @@ char *hb_runtime_code(json_t *question, const char *what)
 
 static int by_text(const void *a, const void *b)
 {
-	return strcmp(json_string_value(*(json_t *const *)a), json_string_value(*(json_t *const *)b));
+	return strcmp(json_string_value(*(json_t *const *)a),
+		      json_string_value(*(json_t *const *)b));
 }
 
 json_t *hb_sorted_texts(const json_t *list)
@@ -92,14 +94,18 @@ static json_t *paths_of(const json_t *list, const char *what, struct hb_error *e
 	size_t i;
 
 	if (!json_is_array(list) || json_array_size(list) > HB_CATALOGUE_TOOLS_MAX) {
-		hb_fail(err, "bad_reply", "the runtime's list of %s is none, or has more than %d entries", what,
+		hb_fail(err, "bad_reply",
+			"the runtime's list of %s is none, or has more than %d entries", what,
 			HB_CATALOGUE_TOOLS_MAX);
 		return NULL;
 	}
 	json_array_foreach(list, i, item)
-		if (!json_is_string(item) || json_string_length(item) != strlen(json_string_value(item)) ||
+		if (!json_is_string(item) ||
+		    json_string_length(item) != strlen(json_string_value(item)) ||
 		    !hb_tool_path_ok(json_string_value(item))) {
-			hb_fail(err, "bad_reply", "entry %zu of the runtime's list of %s is no path of a tool", i + 1, what);
+			hb_fail(err, "bad_reply",
+				"entry %zu of the runtime's list of %s is no path of a tool", i + 1,
+				what);
 			return NULL;
 		}
 	return hb_sorted_texts(list);
@@ -110,7 +116,8 @@ json_t *hb_catalogue_read(const json_t *value, struct hb_error *err)
 	json_t *connections, *tools = NULL;
 
 	if (!json_is_object(value) || !json_is_boolean(json_object_get(value, "cut"))) {
-		hb_fail(err, "bad_reply", "the runtime's answer to the question for its tools is no list of tools");
+		hb_fail(err, "bad_reply",
+			"the runtime's answer to the question for its tools is no list of tools");
 		return NULL;
 	}
 	if (json_is_true(json_object_get(value, "cut"))) {
@@ -141,10 +148,12 @@ static json_t *words_of(const struct hb_guardrails *all)
 	return sorted;
 }
 
-json_t *hb_catalogue_ask(const struct hb_runtime *runtime, const struct hb_guardrails *all, struct hb_error *err)
+json_t *hb_catalogue_ask(const struct hb_runtime *runtime, const struct hb_guardrails *all,
+			 struct hb_error *err)
 {
-	char *code = hb_runtime_code(json_pack("{s:s, s:o, s:i}", "ask", "catalogue", "words", words_of(all), "pages",
-					       PAGES_MAX), program);
+	char *code = hb_runtime_code(json_pack("{s:s, s:o, s:i}", "ask", "catalogue", "words",
+					       words_of(all), "pages", PAGES_MAX),
+				     program);
 	struct hb_mcp_result r = {0}, next = {0};
 	json_t *catalogue = NULL;
 	int rc = runtime->execute(runtime->arg, code, &r, err);
@@ -161,7 +170,8 @@ json_t *hb_catalogue_ask(const struct hb_runtime *runtime, const struct hb_guard
 		catalogue = hb_catalogue_read(r.value, err);
 	else if (rc == 0)
 		hb_fail(err, "runtime_failed", "the runtime does not list its tools: %.300s",
-			r.state == HB_MCP_PAUSED ? "it waits for an approval again and again" : r.text);
+			r.state == HB_MCP_PAUSED ? "it waits for an approval again and again"
+						 : r.text);
 	hb_mcp_result_free(&r);
 	free(code);
 	return catalogue;
@@ -182,10 +192,12 @@ static json_t *missing(const json_t *a, const json_t *b)
 json_t *hb_catalogue_diff(const json_t *before, const json_t *after)
 {
 	const json_t *t1 = json_object_get(before, "tools"), *t2 = json_object_get(after, "tools"),
-		     *c1 = json_object_get(before, "connections"), *c2 = json_object_get(after, "connections");
+		     *c1 = json_object_get(before, "connections"),
+		     *c2 = json_object_get(after, "connections");
 
-	return json_pack("{s:o, s:o, s:o, s:o}", "tools_added", missing(t2, t1), "tools_removed", missing(t1, t2),
-			 "connections_added", missing(c2, c1), "connections_removed", missing(c1, c2));
+	return json_pack("{s:o, s:o, s:o, s:o}", "tools_added", missing(t2, t1), "tools_removed",
+			 missing(t1, t2), "connections_added", missing(c2, c1),
+			 "connections_removed", missing(c1, c2));
 }
 
 bool hb_catalogue_same(const json_t *diff)

@@ -1,4 +1,5 @@
-/* One guardrail file, read strictly (guardrail.h). What stands twice, or can't be meant, is refused with its line. */
+/* One guardrail file, read strictly (guardrail.h). What stands twice, or can't be meant, is refused
+ * with its line. */
 #include "onboarding/guardrail.h"
 
 #include <stdlib.h>
@@ -62,9 +63,12 @@ static int bad(struct hb_error *err, const char *what)
 
 /* --- [guardrail] --- */
 
-static int take_head(struct hb_guardrail *g, const char *name, const char *value, struct hb_error *err)
+static int take_head(struct hb_guardrail *g, const char *name, const char *value,
+		     struct hb_error *err)
 {
-	char **place = strcmp(name, "title") == 0 ? &g->title : strcmp(name, "connection") == 0 ? &g->connection : NULL;
+	char **place = strcmp(name, "title") == 0        ? &g->title
+		       : strcmp(name, "connection") == 0 ? &g->connection
+							 : NULL;
 
 	if (!place)
 		return bad(err, "[guardrail] has title and connection, nothing else");
@@ -78,7 +82,8 @@ static int take_head(struct hb_guardrail *g, const char *name, const char *value
 		for (const char *p = value; *p; p++)
 			dots += *p == '.';
 		if (!hb_pattern_ok(value, false) || value[0] == '*' || dots > 2)
-			return bad(err, "connection is INTEGRATION, INTEGRATION.OWNER or INTEGRATION.OWNER.CONNECTION; \"*\" "
+			return bad(err, "connection is INTEGRATION, INTEGRATION.OWNER or "
+					"INTEGRATION.OWNER.CONNECTION; \"*\" "
 					"may stand for owner and connection");
 	}
 	*place = hb_strdup(value);
@@ -87,21 +92,23 @@ static int take_head(struct hb_guardrail *g, const char *name, const char *value
 
 /* --- [allow] [approval] [never] --- */
 
-static int take_rule(struct hb_guardrail *g, enum hb_verdict verdict, const char *name, const char *value, int line,
-		     struct hb_error *err)
+static int take_rule(struct hb_guardrail *g, enum hb_verdict verdict, const char *name,
+		     const char *value, int line, struct hb_error *err)
 {
 	struct hb_guardrail_rule *r;
 
 	if (strcmp(name, "tool") != 0)
 		return bad(err, "a rule is: tool = PATTERN");
 	if (!hb_pattern_ok(value, true))
-		return bad(err, "a pattern is segments between dots, each of letters, digits, '_', '-' and '$', or \"*\" "
+		return bad(err, "a pattern is segments between dots, each of letters, digits, '_', "
+				"'-' and '$', or \"*\" "
 				"alone; \"**\" only at the end");
 	if (g->rule_count >= HB_GUARDRAIL_RULES_MAX)
 		return hb_fail(err, "bad_guardrail", "more than %d rules", HB_GUARDRAIL_RULES_MAX);
 	for (size_t i = 0; i < g->rule_count; i++)
 		if (strcmp(g->rules[i].pattern, value) == 0)
-			return hb_fail(err, "bad_guardrail", "%s stands in line %d already, as %s", value, g->rules[i].line,
+			return hb_fail(err, "bad_guardrail", "%s stands in line %d already, as %s",
+				       value, g->rules[i].line,
 				       hb_verdict_name(g->rules[i].verdict));
 	g->rules = append(g->rules, &g->rule_count, sizeof *g->rules);
 	r = &g->rules[g->rule_count - 1];
@@ -128,8 +135,8 @@ static char *first_word(const char *value, const char **rest, struct hb_error *e
 	return NULL;
 }
 
-static int take_call(struct hb_guardrail *g, bool resume, const char *name, const char *value, int line,
-		     struct hb_error *err)
+static int take_call(struct hb_guardrail *g, bool resume, const char *name, const char *value,
+		     int line, struct hb_error *err)
 {
 	struct hb_error why = {0};
 	struct hb_guardrail_call *c;
@@ -147,23 +154,28 @@ static int take_call(struct hb_guardrail *g, bool resume, const char *name, cons
 	for (size_t i = 0; i < g->call_count; i++)
 		if (strcmp(g->calls[i].tool, tool) == 0 && g->calls[i].resume == resume) {
 			free(tool);
-			return hb_fail(err, "bad_guardrail", "a call of this tool stands in line %d already",
+			return hb_fail(err, "bad_guardrail",
+				       "a call of this tool stands in line %d already",
 				       g->calls[i].line);
 		}
 	arguments = hb_json_parse(rest, strlen(rest), &why);
 	if (!arguments) {
 		free(tool);
-		return hb_fail(err, "bad_guardrail", "the arguments behind the tool must be a JSON object (%s)", why.message);
+		return hb_fail(err, "bad_guardrail",
+			       "the arguments behind the tool must be a JSON object (%s)",
+			       why.message);
 	}
 	g->calls = append(g->calls, &g->call_count, sizeof *g->calls);
 	c = &g->calls[g->call_count - 1];
-	*c = (struct hb_guardrail_call){.tool = tool, .arguments = arguments, .line = line, .resume = resume};
+	*c = (struct hb_guardrail_call){
+		.tool = tool, .arguments = arguments, .line = line, .resume = resume};
 	return 0;
 }
 
 /* --- [limit] --- */
 
-static int take_limit(struct hb_guardrail *g, const char *name, const char *value, int line, struct hb_error *err)
+static int take_limit(struct hb_guardrail *g, const char *name, const char *value, int line,
+		      struct hb_error *err)
 {
 	const char *pointer, *number;
 	size_t len, digits;
@@ -178,18 +190,22 @@ static int take_limit(struct hb_guardrail *g, const char *name, const char *valu
 	len = strcspn(pointer, " \t");
 	number = pointer + len + strspn(pointer + len, " \t");
 	digits = strspn(number, "0123456789");
-	if (pointer[0] != '/' || digits == 0 || digits > 6 || number[digits] || atoi(number) > LIMIT_ITEMS_MAX) {
+	if (pointer[0] != '/' || digits == 0 || digits > 6 || number[digits] ||
+	    atoi(number) > LIMIT_ITEMS_MAX) {
 		free(tool);
-		return bad(err, "a limit is: at-most = TOOL POINTER NUMBER, the pointer beginning with \"/\"");
+		return bad(err, "a limit is: at-most = TOOL POINTER NUMBER, the pointer beginning "
+				"with \"/\"");
 	}
 	g->limits = append(g->limits, &g->limit_count, sizeof *g->limits);
 	l = &g->limits[g->limit_count - 1];
-	*l = (struct hb_guardrail_limit){.tool = tool, .pointer = hb_strdup(pointer), .most = atoi(number), .line = line};
+	*l = (struct hb_guardrail_limit){
+		.tool = tool, .pointer = hb_strdup(pointer), .most = atoi(number), .line = line};
 	l->pointer[len] = '\0';
 	return 0;
 }
 
-static int on_pair(const char *section, const char *name, const char *value, int line, void *arg, struct hb_error *err)
+static int on_pair(const char *section, const char *name, const char *value, int line, void *arg,
+		   struct hb_error *err)
 {
 	struct hb_guardrail *g = arg;
 
@@ -202,7 +218,8 @@ static int on_pair(const char *section, const char *name, const char *value, int
 		return take_call(g, section[0] == 'r', name, value, line, err);
 	if (strcmp(section, "limit") == 0)
 		return take_limit(g, name, value, line, err);
-	return bad(err, "the sections are [guardrail], [allow], [approval], [never], [call], [resume] and [limit]");
+	return bad(err, "the sections are [guardrail], [allow], [approval], [never], [call], "
+			"[resume] and [limit]");
 }
 
 /* What this file itself says about a tool; other files may say more. */
@@ -219,25 +236,30 @@ static enum hb_verdict own_verdict(const struct hb_guardrail *g, const char *too
 static int check_whole(const struct hb_guardrail *g, struct hb_error *err)
 {
 	if (!g->title || !g->connection)
-		return hb_fail(err, "bad_guardrail", "%s.ini: [guardrail] needs title and connection", g->name);
+		return hb_fail(err, "bad_guardrail",
+			       "%s.ini: [guardrail] needs title and connection", g->name);
 	if (g->rule_count == 0)
 		return hb_fail(err, "bad_guardrail", "%s.ini: there is no rule", g->name);
 	for (size_t i = 0; i < g->call_count; i++) {
 		enum hb_verdict v = own_verdict(g, g->calls[i].tool);
 
 		if (v == HB_VERDICT_NONE || (g->calls[i].resume && v != HB_VERDICT_APPROVAL))
-			return hb_fail(err, "bad_guardrail", "%s.ini:%d: %s", g->name, g->calls[i].line,
-				       v == HB_VERDICT_NONE ? "no rule of this file matches the tool"
-							    : "only a tool that needs approval can be resumed");
+			return hb_fail(err, "bad_guardrail", "%s.ini:%d: %s", g->name,
+				       g->calls[i].line,
+				       v == HB_VERDICT_NONE
+					       ? "no rule of this file matches the tool"
+					       : "only a tool that needs approval can be resumed");
 	}
 	for (size_t i = 0; i < g->limit_count; i++)
 		if (own_verdict(g, g->limits[i].tool) != HB_VERDICT_ALLOW)
-			return hb_fail(err, "bad_guardrail", "%s.ini:%d: a limit is for a tool that is allowed", g->name,
+			return hb_fail(err, "bad_guardrail",
+				       "%s.ini:%d: a limit is for a tool that is allowed", g->name,
 				       g->limits[i].line);
 	return 0;
 }
 
-int hb_guardrail_parse(const char *name, const char *text, size_t len, struct hb_guardrail *out, struct hb_error *err)
+int hb_guardrail_parse(const char *name, const char *text, size_t len, struct hb_guardrail *out,
+		       struct hb_error *err)
 {
 	struct hb_guardrail g = {.name = hb_strdup(name)};
 	char *file = hb_asprintf("%s.ini", name);

@@ -1,4 +1,5 @@
-/* Calls and descriptions as code for `execute`, and their answers, which may be anything (guardrail_ask.h). */
+/* Calls and descriptions as code for `execute`, and their answers, which may be anything
+ * (guardrail_ask.h). */
 #include "onboarding/guardrail_ask.h"
 
 #include <stdio.h>
@@ -19,21 +20,26 @@ static const char call_program[] =
 	"};\n"
 	"try {\n"
 	"  const r = await tools[q.tool](q.arguments);\n"
-	"  if (r && r.ok === true) return { did: 'ran', items: q.pointers.map((p) => count(r.data, p)) };\n"
-	"  if (r && r.ok === false) return { did: 'refused', why: String(r.error && r.error.code) };\n"
+	"  if (r && r.ok === true) return { did: 'ran', items: q.pointers.map((p) => count(r.data, "
+	"p)) };\n"
+	"  if (r && r.ok === false) return { did: 'refused', why: String(r.error && r.error.code) "
+	"};\n"
 	"  return { did: 'ran', items: q.pointers.map(() => null) };\n"
 	"} catch (e) {\n"
 	"  return { did: 'threw', why: String(e && e.message) };\n"
 	"}\n";
 
-/* An argument is needed when its name stands without a question mark on the outermost level of the type. */
+/* An argument is needed when its name stands without a question mark on the outermost level of the
+ * type. */
 static const char describe_program[] =
 	"const needs = (type) => {\n"
 	"  let t = type.trim(), before;\n"
 	"  if (t[0] !== '{' || t[t.length - 1] !== '}') return false;\n"
 	"  t = t.slice(1, -1);\n"
-	"  do { before = t; t = t.replace(/\\{[^{}]*\\}|\\([^()]*\\)/g, ' '); } while (t !== before);\n"
-	"  return !/[{}]/.test(t) && t.split(';').some((p) => /^\\s*([\\w$]+|\"[^\"]*\")\\s*:/.test(p));\n"
+	"  do { before = t; t = t.replace(/\\{[^{}]*\\}|\\([^()]*\\)/g, ' '); } while (t !== "
+	"before);\n"
+	"  return !/[{}]/.test(t) && t.split(';').some((p) => "
+	"/^\\s*([\\w$]+|\"[^\"]*\")\\s*:/.test(p));\n"
 	"};\n"
 	"const out = {};\n"
 	"for (const path of q.paths) {\n"
@@ -81,7 +87,8 @@ static int read_value(const json_t *value, struct hb_call_result *out, struct hb
 		out->did = HB_DID_FAIL;
 		say(out, why);
 	} else {
-		return hb_fail(err, "bad_reply", "the runtime's answer does not say what came of the call");
+		return hb_fail(err, "bad_reply",
+			       "the runtime's answer does not say what came of the call");
 	}
 	return 0;
 }
@@ -92,8 +99,10 @@ static int read_result(const struct hb_mcp_result *r, const char *tool, struct h
 	*out = (struct hb_call_result){0};
 	if (r->state == HB_MCP_PAUSED) {
 		if (tool && r->address[0] && strcmp(r->address, tool) != 0)
-			return hb_fail(err, "bad_reply", "a call of %s waits, and the runtime says that another tool does",
-				       tool);
+			return hb_fail(
+				err, "bad_reply",
+				"a call of %s waits, and the runtime says that another tool does",
+				tool);
 		out->did = HB_DID_PAUSE;
 		snprintf(out->execution, sizeof out->execution, "%s", r->execution);
 		return 0;
@@ -106,11 +115,12 @@ static int read_result(const struct hb_mcp_result *r, const char *tool, struct h
 	return read_value(r->value, out, err);
 }
 
-int hb_runtime_call(const struct hb_runtime *runtime, const char *tool, const json_t *arguments, const json_t *pointers,
-		    struct hb_call_result *out, struct hb_error *err)
+int hb_runtime_call(const struct hb_runtime *runtime, const char *tool, const json_t *arguments,
+		    const json_t *pointers, struct hb_call_result *out, struct hb_error *err)
 {
-	json_t *question = json_pack("{s:s, s:s, s:O, s:o}", "ask", "call", "tool", tool, "arguments", arguments,
-				     "pointers", pointers ? json_copy((json_t *)(uintptr_t)pointers) : json_array());
+	json_t *question = json_pack(
+		"{s:s, s:s, s:O, s:o}", "ask", "call", "tool", tool, "arguments", arguments,
+		"pointers", pointers ? json_copy((json_t *)(uintptr_t)pointers) : json_array());
 	char *code = hb_runtime_code(question, call_program);
 	struct hb_mcp_result r = {0};
 	int rc = runtime->execute(runtime->arg, code, &r, err);
@@ -136,8 +146,8 @@ int hb_runtime_answer(const struct hb_runtime *runtime, const char *execution, c
 	return rc;
 }
 
-static int describe_some(const struct hb_runtime *runtime, const json_t *paths, size_t from, json_t *all,
-			 struct hb_error *err)
+static int describe_some(const struct hb_runtime *runtime, const json_t *paths, size_t from,
+			 json_t *all, struct hb_error *err)
 {
 	json_t *some = json_array(), *path;
 	struct hb_mcp_result r = {0};
@@ -147,17 +157,20 @@ static int describe_some(const struct hb_runtime *runtime, const json_t *paths, 
 
 	for (i = from; i < json_array_size(paths) && i < from + BATCH; i++)
 		json_array_append(some, json_array_get(paths, i));
-	code = hb_runtime_code(json_pack("{s:s, s:O}", "ask", "describe", "paths", some), describe_program);
+	code = hb_runtime_code(json_pack("{s:s, s:O}", "ask", "describe", "paths", some),
+			       describe_program);
 	rc = runtime->execute(runtime->arg, code, &r, err);
 	if (rc == 0 && (r.state != HB_MCP_OK || !json_is_object(r.value)))
 		rc = hb_fail(err, r.state == HB_MCP_OK ? "bad_reply" : "runtime_failed",
 			     "the runtime does not describe its tools: %.300s", r.text);
 	json_array_foreach(some, i, path) {
-		const char *word = rc == 0 ? hb_json_text(r.value, json_string_value(path), "") : "-";
+		const char *word = rc == 0 ? hb_json_text(r.value, json_string_value(path), "")
+					   : "-";
 
-		if (rc == 0 && strcmp(word, "absent") != 0 && strcmp(word, "needs") != 0 && strcmp(word, "free") != 0 &&
-		    strcmp(word, "unknown") != 0)
-			rc = hb_fail(err, "bad_reply", "the runtime's description of %s can't be read",
+		if (rc == 0 && strcmp(word, "absent") != 0 && strcmp(word, "needs") != 0 &&
+		    strcmp(word, "free") != 0 && strcmp(word, "unknown") != 0)
+			rc = hb_fail(err, "bad_reply",
+				     "the runtime's description of %s can't be read",
 				     json_string_value(path));
 		if (rc == 0)
 			json_object_set_new(all, json_string_value(path), json_string(word));
@@ -168,7 +181,8 @@ static int describe_some(const struct hb_runtime *runtime, const json_t *paths, 
 	return rc;
 }
 
-json_t *hb_runtime_describe(const struct hb_runtime *runtime, const json_t *paths, struct hb_error *err)
+json_t *hb_runtime_describe(const struct hb_runtime *runtime, const json_t *paths,
+			    struct hb_error *err)
 {
 	json_t *all = json_object();
 

@@ -1,4 +1,5 @@
-/* The check from beginning to end (guardrail_check.h). Each thing that was tried becomes one finding. */
+/* The check from beginning to end (guardrail_check.h). Each thing that was tried becomes one
+ * finding. */
 #include "onboarding/guardrail_check.h"
 
 #include <string.h>
@@ -10,9 +11,9 @@
 struct check {
 	struct hb_guardrails *all;
 	const struct hb_runtime *runtime;
-	const json_t *tools;       /* those that are listed */
-	json_t *hidden;            /* those that are not, and may exist: sorted paths */
-	json_t *described;         /* hb_runtime_describe of every tool that may be called */
+	const json_t *tools; /* those that are listed */
+	json_t *hidden;      /* those that are not, and may exist: sorted paths */
+	json_t *described;   /* hb_runtime_describe of every tool that may be called */
 	json_t *findings;
 	int passed, failed, not_run, calls, done, total;
 	bool open; /* something that is in reach was not tried: a tool that should wait may run */
@@ -23,29 +24,35 @@ struct check {
 enum outcome { PASS, FAIL, NOT_RUN };
 
 /* `found` is stolen. */
-static void note(struct check *c, const struct hb_decision *d, const char *tool, const char *check, const char *expected,
-		 json_t *found, enum outcome outcome)
+static void note(struct check *c, const struct hb_decision *d, const char *tool, const char *check,
+		 const char *expected, json_t *found, enum outcome outcome)
 {
 	static const char *const words[] = {"pass", "fail", "not run"};
 	int *counters[] = {&c->passed, &c->failed, &c->not_run};
 
 	++*counters[outcome];
 	c->open = c->open || (outcome == NOT_RUN && strcmp(check, "refused") != 0);
-	json_array_append_new(c->findings, json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:s, s:s}", "connection", d->connection,
-						     "tool", tool, "check", check, "expected", expected, "found", found,
-						     "result", words[outcome], "file", d->file ? d->file->name : "",
-						     "rule", d->rule ? d->rule->pattern : ""));
+	json_array_append_new(c->findings,
+			      json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:s, s:s}", "connection",
+					d->connection, "tool", tool, "check", check, "expected",
+					expected, "found", found, "result", words[outcome], "file",
+					d->file ? d->file->name : "", "rule",
+					d->rule ? d->rule->pattern : ""));
 }
 
-static void note_did(struct check *c, const struct hb_decision *d, const char *tool, const char *check,
-		     const char *expected, const struct hb_call_result *r, enum outcome outcome)
+static void note_did(struct check *c, const struct hb_decision *d, const char *tool,
+		     const char *check, const char *expected, const struct hb_call_result *r,
+		     enum outcome outcome)
 {
-	static const char *const words[] = {[HB_DID_RUN] = "it ran", [HB_DID_BLOCK] = "refused",
+	static const char *const words[] = {[HB_DID_RUN] = "it ran",
+					    [HB_DID_BLOCK] = "refused",
 					    [HB_DID_FAIL] = "not blocked: it was tried and failed",
 					    [HB_DID_PAUSE] = "it waits for approval"};
 
 	note(c, d, tool, check, expected,
-	     r->why[0] ? json_sprintf("%s (%s)", words[r->did], r->why) : json_string(words[r->did]), outcome);
+	     r->why[0] ? json_sprintf("%s (%s)", words[r->did], r->why)
+		       : json_string(words[r->did]),
+	     outcome);
 }
 
 /* --- calling --- */
@@ -63,15 +70,17 @@ static const struct hb_guardrail_call *call_of(const struct check *c, const char
 	return NULL;
 }
 
-/* With what a tool can be called without harm (a new reference), or NULL, and why not is a finding. */
-static json_t *harmless(struct check *c, const struct hb_decision *d, const char *path, const char *check,
-			const char *expected)
+/* With what a tool can be called without harm (a new reference), or NULL, and why not is a finding.
+ */
+static json_t *harmless(struct check *c, const struct hb_decision *d, const char *path,
+			const char *check, const char *expected)
 {
 	const struct hb_guardrail_call *call = call_of(c, path, false);
 	const char *word = hb_json_text(c->described, path, "unknown");
 
 	if (c->calls >= HB_GUARDRAIL_CALLS_MAX) {
-		note(c, d, path, check, expected, json_sprintf("%d tools were called already", c->calls), NOT_RUN);
+		note(c, d, path, check, expected,
+		     json_sprintf("%d tools were called already", c->calls), NOT_RUN);
 		return NULL;
 	}
 	c->calls++;
@@ -83,7 +92,9 @@ static json_t *harmless(struct check *c, const struct hb_decision *d, const char
 		return json_object();
 	c->calls--;
 	note(c, d, path, check, expected,
-	     json_string("not called: it may do something without any argument; name a harmless call in [call]"), NOT_RUN);
+	     json_string("not called: it may do something without any argument; name a harmless "
+			 "call in [call]"),
+	     NOT_RUN);
 	return NULL;
 }
 
@@ -105,7 +116,8 @@ static int decline_quietly(struct check *c, const struct hb_call_result *r, stru
 
 /* --- never, and what no rule allows --- */
 
-static int check_refused(struct check *c, const struct hb_decision *d, const char *path, struct hb_error *err)
+static int check_refused(struct check *c, const struct hb_decision *d, const char *path,
+			 struct hb_error *err)
 {
 	static const char expected[] = "refused when it is called";
 	json_t *arguments = harmless(c, d, path, "refused", expected);
@@ -126,8 +138,8 @@ static int check_refused(struct check *c, const struct hb_decision *d, const cha
 
 /* --- allow --- */
 
-static void check_limits(struct check *c, const struct hb_decision *d, const char *path, const json_t *pointers,
-			 const json_t *items)
+static void check_limits(struct check *c, const struct hb_decision *d, const char *path,
+			 const json_t *pointers, const json_t *items)
 {
 	json_t *pointer;
 	size_t n;
@@ -135,12 +147,16 @@ static void check_limits(struct check *c, const struct hb_decision *d, const cha
 	json_array_foreach(pointers, n, pointer) {
 		const json_t *count = json_array_get(items, n);
 		int most = (int)hb_json_int(pointer, "most", 0);
-		char *expected = hb_asprintf("at most %d items at %s", most, hb_json_text(pointer, "pointer", ""));
-		bool good = json_is_integer(count) && json_integer_value(count) >= 0 && json_integer_value(count) <= most;
+		char *expected = hb_asprintf("at most %d items at %s", most,
+					     hb_json_text(pointer, "pointer", ""));
+		bool good = json_is_integer(count) && json_integer_value(count) >= 0 &&
+			    json_integer_value(count) <= most;
 
 		note(c, d, path, "at-most", expected,
-		     json_is_integer(count) ? json_sprintf("%lld", (long long)json_integer_value(count))
-					    : json_string("no list there"), good ? PASS : FAIL);
+		     json_is_integer(count)
+			     ? json_sprintf("%lld", (long long)json_integer_value(count))
+			     : json_string("no list there"),
+		     good ? PASS : FAIL);
 		free(expected);
 	}
 }
@@ -157,14 +173,16 @@ static json_t *limits_of(const struct check *c, const char *path, json_t *bare)
 		for (size_t k = 0; tail && k < g->limit_count; k++)
 			if (strcmp(g->limits[k].tool, tail) == 0) {
 				json_array_append_new(bare, json_string(g->limits[k].pointer));
-				json_array_append_new(out, json_pack("{s:s, s:i}", "pointer", g->limits[k].pointer, "most",
+				json_array_append_new(out, json_pack("{s:s, s:i}", "pointer",
+								     g->limits[k].pointer, "most",
 								     g->limits[k].most));
 			}
 	}
 	return out;
 }
 
-static int check_allowed(struct check *c, const struct hb_decision *d, const char *path, struct hb_error *err)
+static int check_allowed(struct check *c, const struct hb_decision *d, const char *path,
+			 struct hb_error *err)
 {
 	const struct hb_guardrail_call *call = call_of(c, path, false);
 	json_t *bare = json_array(), *limits = limits_of(c, path, bare), *arguments = NULL;
@@ -177,7 +195,8 @@ static int check_allowed(struct check *c, const struct hb_decision *d, const cha
 	if (arguments) {
 		rc = hb_runtime_call(c->runtime, path, arguments, bare, &r, err);
 		if (rc == 0) {
-			note_did(c, d, path, "sample", "a sample call works", &r, r.did == HB_DID_RUN ? PASS : FAIL);
+			note_did(c, d, path, "sample", "a sample call works", &r,
+				 r.did == HB_DID_RUN ? PASS : FAIL);
 			if (r.did == HB_DID_RUN)
 				check_limits(c, d, path, limits, r.items);
 			rc = decline_quietly(c, &r, err);
@@ -192,26 +211,32 @@ static int check_allowed(struct check *c, const struct hb_decision *d, const cha
 
 /* --- approval --- */
 
-/* Paused, then answered: declined it must not run; accepted, and only where the file says so, it must. */
-static int check_answer(struct check *c, const struct hb_decision *d, const char *path, const json_t *arguments,
-			bool accept, struct hb_error *err)
+/* Paused, then answered: declined it must not run; accepted, and only where the file says so, it
+ * must. */
+static int check_answer(struct check *c, const struct hb_decision *d, const char *path,
+			const json_t *arguments, bool accept, struct hb_error *err)
 {
 	const char *check = accept ? "resumed" : "declined",
-		   *expected = accept ? "runs once it is accepted" : "does not run once it is declined";
+		   *expected = accept ? "runs once it is accepted"
+				      : "does not run once it is declined";
 	struct hb_call_result r = {0}, after = {0};
 	int rc = hb_runtime_call(c->runtime, path, arguments, NULL, &r, err);
 
 	if (rc < 0)
 		return -1;
 	if (!accept || r.did != HB_DID_PAUSE)
-		note_did(c, d, path, "pauses", "waits for approval", &r, r.did == HB_DID_PAUSE ? PASS : FAIL);
+		note_did(c, d, path, "pauses", "waits for approval", &r,
+			 r.did == HB_DID_PAUSE ? PASS : FAIL);
 	if (r.did == HB_DID_PAUSE)
-		rc = hb_runtime_answer(c->runtime, r.execution, accept ? "accept" : "decline", &after, err);
+		rc = hb_runtime_answer(c->runtime, r.execution, accept ? "accept" : "decline",
+				       &after, err);
 	if (rc == 0 && r.did == HB_DID_PAUSE) {
-		bool good = accept ? after.did == HB_DID_RUN : after.did == HB_DID_FAIL || after.did == HB_DID_BLOCK;
+		bool good = accept ? after.did == HB_DID_RUN
+				   : after.did == HB_DID_FAIL || after.did == HB_DID_BLOCK;
 
 		if (good)
-			note(c, d, path, check, expected, json_string(accept ? "it ran" : "it did not run"), PASS);
+			note(c, d, path, check, expected,
+			     json_string(accept ? "it ran" : "it did not run"), PASS);
 		else
 			note_did(c, d, path, check, expected, &after, FAIL);
 		rc = decline_quietly(c, &after, err);
@@ -221,7 +246,8 @@ static int check_answer(struct check *c, const struct hb_decision *d, const char
 	return rc;
 }
 
-static int check_approval(struct check *c, const struct hb_decision *d, const char *path, struct hb_error *err)
+static int check_approval(struct check *c, const struct hb_decision *d, const char *path,
+			  struct hb_error *err)
 {
 	const struct hb_guardrail_call *resume = call_of(c, path, true);
 	json_t *arguments = resume ? json_incref(resume->arguments)
@@ -239,7 +265,8 @@ static int check_approval(struct check *c, const struct hb_decision *d, const ch
 
 /* --- each tool --- */
 
-static int check_listed(struct check *c, const struct hb_decision *d, const char *path, struct hb_error *err)
+static int check_listed(struct check *c, const struct hb_decision *d, const char *path,
+			struct hb_error *err)
 {
 	if (d->verdict == HB_VERDICT_ALLOW)
 		return check_allowed(c, d, path, err);
@@ -247,11 +274,13 @@ static int check_listed(struct check *c, const struct hb_decision *d, const char
 		return check_approval(c, d, path, err);
 	/* Not called: whoever asks can reach it, and that is what was to be found out. */
 	note(c, d, path, d->verdict == HB_VERDICT_NEVER ? "hidden" : "denied",
-	     d->verdict == HB_VERDICT_NEVER ? "not listed" : "not listed (no rule allows it)", json_string("listed"), FAIL);
+	     d->verdict == HB_VERDICT_NEVER ? "not listed" : "not listed (no rule allows it)",
+	     json_string("listed"), FAIL);
 	return 0;
 }
 
-static int check_hidden(struct check *c, const struct hb_decision *d, const char *path, struct hb_error *err)
+static int check_hidden(struct check *c, const struct hb_decision *d, const char *path,
+			struct hb_error *err)
 {
 	if (strcmp(hb_json_text(c->described, path, "unknown"), "absent") == 0)
 		return 0; /* there is no such tool */
@@ -259,7 +288,8 @@ static int check_hidden(struct check *c, const struct hb_decision *d, const char
 		note(c, d, path, "hidden", "not listed", json_string("not listed"), PASS);
 		return check_refused(c, d, path, err);
 	}
-	note(c, d, path, "listed", d->verdict == HB_VERDICT_ALLOW ? "listed" : "listed, and waits for approval",
+	note(c, d, path, "listed",
+	     d->verdict == HB_VERDICT_ALLOW ? "listed" : "listed, and waits for approval",
 	     json_string("not listed, although it is there"), FAIL);
 	return 0;
 }
@@ -276,8 +306,9 @@ static int check_tools(struct check *c, struct hb_error *err)
 	json_array_foreach(c->tools, i, path) {
 		hb_guardrails_decide(c->all, json_string_value(path), &d);
 		if (!d.file)
-			json_object_set_new(strangers, d.connection,
-					    json_integer(hb_json_int(strangers, d.connection, 0) + 1));
+			json_object_set_new(
+				strangers, d.connection,
+				json_integer(hb_json_int(strangers, d.connection, 0) + 1));
 		else if (rc == 0)
 			rc = check_listed(c, &d, json_string_value(path), err);
 	}
@@ -286,7 +317,9 @@ static int check_tools(struct check *c, struct hb_error *err)
 
 		memcpy(unknown.connection, connection, strlen(connection) + 1);
 		note(c, &unknown, "*", "guardrail", "a guardrail for this connection",
-		     json_sprintf("none, and %lld tools are listed", (long long)json_integer_value(count)), FAIL);
+		     json_sprintf("none, and %lld tools are listed",
+				  (long long)json_integer_value(count)),
+		     FAIL);
 	}
 	json_decref(strangers);
 	json_array_foreach(c->hidden, i, path) {
@@ -300,7 +333,8 @@ static int check_tools(struct check *c, struct hb_error *err)
 
 /* --- which tools may be hidden --- */
 
-/* All connections: those that the runtime names, those of its tools, and those that a file names whole. */
+/* All connections: those that the runtime names, those of its tools, and those that a file names
+ * whole. */
 static json_t *connections_of(const struct check *c, const json_t *catalogue)
 {
 	json_t *list = json_copy(json_object_get(catalogue, "connections")), *path, *sorted;
@@ -324,7 +358,8 @@ static void add_path(json_t *list, const json_t *connection, const char *tail)
 	json_array_append_new(list, json_sprintf("%s.%s", json_string_value(connection), tail));
 }
 
-/* Tools that rules and calls name whole, for each connection they are about; and what the last check saw. */
+/* Tools that rules and calls name whole, for each connection they are about; and what the last
+ * check saw. */
 static void find_hidden(struct check *c, const json_t *connections, const json_t *before)
 {
 	json_t *list = json_array(), *path, *connection;
@@ -410,10 +445,11 @@ static void add_unmatched(const struct check *c, const json_t *connections, json
 			json_array_append_new(idle, json_string(g->name));
 		for (size_t k = 0; used && k < g->rule_count; k++)
 			if (g->rules[k].matched == 0)
-				json_array_append_new(rules, json_pack("{s:s, s:i, s:s, s:s}", "file", g->name, "line",
-								       g->rules[k].line, "verdict",
-								       hb_verdict_name(g->rules[k].verdict), "rule",
-								       g->rules[k].pattern));
+				json_array_append_new(
+					rules, json_pack("{s:s, s:i, s:s, s:s}", "file", g->name,
+							 "line", g->rules[k].line, "verdict",
+							 hb_verdict_name(g->rules[k].verdict),
+							 "rule", g->rules[k].pattern));
 	}
 	json_object_set_new(report, "unmatched_tools", tools);
 	json_object_set_new(report, "unmatched_rules", rules);
@@ -426,9 +462,10 @@ static json_t *report_of(struct check *c, const json_t *catalogue, const json_t 
 
 	hb_guardrails_count(c->all, paths);
 	report = json_pack("{s:b, s:i, s:i, s:i, s:O, s:O, s:o}", "ok",
-			   c->failed == 0 && c->passed > 0 && !c->open && json_array_size(problems) == 0, "passed", c->passed, "failed",
-			   c->failed, "not_run", c->not_run, "catalogue", catalogue, "findings", c->findings, "problems",
-			   problems);
+			   c->failed == 0 && c->passed > 0 && !c->open &&
+				   json_array_size(problems) == 0,
+			   "passed", c->passed, "failed", c->failed, "not_run", c->not_run,
+			   "catalogue", catalogue, "findings", c->findings, "problems", problems);
 	add_unmatched(c, connections, report);
 	json_decref(paths);
 	return report;
@@ -446,8 +483,10 @@ static int check_unchanged(struct check *c, const json_t *catalogue, struct hb_e
 	if (hb_catalogue_same(diff))
 		rc = 0;
 	else
-		hb_fail(err, "catalogue_changed", "the runtime's tools changed while they were checked (%zu more, %zu fewer); "
-						  "check again once nobody edits its sources and policies",
+		hb_fail(err, "catalogue_changed",
+			"the runtime's tools changed while they were checked (%zu more, %zu "
+			"fewer); "
+			"check again once nobody edits its sources and policies",
 			json_array_size(json_object_get(diff, "tools_added")) +
 				json_array_size(json_object_get(diff, "connections_added")),
 			json_array_size(json_object_get(diff, "tools_removed")) +
@@ -457,8 +496,8 @@ static int check_unchanged(struct check *c, const json_t *catalogue, struct hb_e
 	return rc;
 }
 
-int hb_guardrails_check(struct hb_guardrails *all, const struct hb_runtime *runtime, const json_t *before,
-			json_t **report, struct hb_error *err)
+int hb_guardrails_check(struct hb_guardrails *all, const struct hb_runtime *runtime,
+			const json_t *before, json_t **report, struct hb_error *err)
 {
 	struct check c = {.all = all, .runtime = runtime};
 	json_t *catalogue = hb_catalogue_ask(runtime, all, err), *connections = NULL, *list = NULL;

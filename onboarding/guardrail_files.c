@@ -26,7 +26,8 @@ static bool stem_of(const char *file, char stem[STEM_MAX + 1])
 	if (len <= strlen(SUFFIX) || strcmp(file + len - strlen(SUFFIX), SUFFIX) != 0)
 		return false;
 	len -= strlen(SUFFIX);
-	if (len > STEM_MAX || strspn(file, "abcdefghijklmnopqrstuvwxyz0123456789-") != len || file[0] == '-')
+	if (len > STEM_MAX || strspn(file, "abcdefghijklmnopqrstuvwxyz0123456789-") != len ||
+	    file[0] == '-')
 		return false;
 	memcpy(stem, file, len);
 	stem[len] = '\0';
@@ -35,7 +36,8 @@ static bool stem_of(const char *file, char stem[STEM_MAX + 1])
 
 static int by_name(const void *a, const void *b)
 {
-	return strcmp(((const struct hb_guardrail *)a)->name, ((const struct hb_guardrail *)b)->name);
+	return strcmp(((const struct hb_guardrail *)a)->name,
+		      ((const struct hb_guardrail *)b)->name);
 }
 
 static int load_one(int dir, const char *file, struct hb_guardrails *all, struct hb_error *err)
@@ -45,12 +47,16 @@ static int load_one(int dir, const char *file, struct hb_guardrails *all, struct
 	int rc = -1;
 
 	if (!stem_of(file, stem))
-		return hb_fail(err, "bad_guardrail", HB_GUARDRAIL_DIR " holds a file whose name is not lower-case letters, "
-							"digits and '-' before .ini");
+		return hb_fail(err, "bad_guardrail",
+			       HB_GUARDRAIL_DIR
+			       " holds a file whose name is not lower-case letters, "
+			       "digits and '-' before .ini");
 	if (all->count >= HB_GUARDRAIL_FILES_MAX)
-		return hb_fail(err, "bad_guardrail", HB_GUARDRAIL_DIR " holds more than %d files", HB_GUARDRAIL_FILES_MAX);
+		return hb_fail(err, "bad_guardrail", HB_GUARDRAIL_DIR " holds more than %d files",
+			       HB_GUARDRAIL_FILES_MAX);
 	if (hb_fs_read_trusted(dir, file, 0, HB_INI_FILE_MAX, &text, err) == 0 &&
-	    hb_guardrail_parse(stem, text.data ? text.data : "", text.len, &all->files[all->count], err) == 0) {
+	    hb_guardrail_parse(stem, text.data ? text.data : "", text.len, &all->files[all->count],
+			       err) == 0) {
 		all->count++;
 		rc = 0;
 	}
@@ -61,18 +67,24 @@ static int load_one(int dir, const char *file, struct hb_guardrails *all, struct
 int hb_guardrails_load(struct hb_guardrails *out, struct hb_error *err)
 {
 	struct hb_guardrails all = {.files = hb_calloc(HB_GUARDRAIL_FILES_MAX, sizeof *all.files)};
-	int dir = hb_fs_open_beneath(AT_FDCWD, HB_GUARDRAIL_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0, NULL), rc = -1;
+	int dir = hb_fs_open_beneath(AT_FDCWD, HB_GUARDRAIL_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC,
+				     0, NULL),
+	    rc = -1;
 	DIR *list = NULL;
 	struct stat st;
 
 	if (dir < 0) {
-		hb_fail(err, "no_guardrails", "there is no directory " HB_GUARDRAIL_DIR " in the state directory; `hermesctl "
-					      "setup` makes it with the shipped files");
+		hb_fail(err, "no_guardrails",
+			"there is no directory " HB_GUARDRAIL_DIR
+			" in the state directory; `hermesctl "
+			"setup` makes it with the shipped files");
 		goto out;
 	}
 	if (fstat(dir, &st) < 0 || st.st_uid != 0 || st.st_mode & 022) {
-		hb_fail(err, "loose_permissions", HB_GUARDRAIL_DIR " must be root's and nobody else's to write: chown root "
-						  HB_GUARDRAIL_DIR "; chmod go-w " HB_GUARDRAIL_DIR);
+		hb_fail(err, "loose_permissions",
+			HB_GUARDRAIL_DIR
+			" must be root's and nobody else's to write: chown root " HB_GUARDRAIL_DIR
+			"; chmod go-w " HB_GUARDRAIL_DIR);
 		goto out;
 	}
 	list = fdopendir(dup(dir));
@@ -84,14 +96,17 @@ int hb_guardrails_load(struct hb_guardrails *out, struct hb_error *err)
 		size_t len = strlen(e->d_name);
 
 		/* What an editor leaves beside a file is none of them. */
-		if (len < strlen(SUFFIX) || strcmp(e->d_name + len - strlen(SUFFIX), SUFFIX) != 0 || e->d_name[0] == '.')
+		if (len < strlen(SUFFIX) || strcmp(e->d_name + len - strlen(SUFFIX), SUFFIX) != 0 ||
+		    e->d_name[0] == '.')
 			continue;
 		if (load_one(dir, e->d_name, &all, err) < 0)
 			goto out;
 	}
 	qsort(all.files, all.count, sizeof *all.files, by_name);
 	if (all.count == 0)
-		hb_fail(err, "no_guardrails", HB_GUARDRAIL_DIR " holds no file; `hermesctl setup` puts the shipped ones there");
+		hb_fail(err, "no_guardrails",
+			HB_GUARDRAIL_DIR
+			" holds no file; `hermesctl setup` puts the shipped ones there");
 	else
 		rc = 0;
 out:
@@ -122,7 +137,9 @@ const char *hb_guardrail_origin(const struct hb_guardrail *g)
 		const struct hb_shipped_file *s = &hb_shipped_guardrails[i];
 
 		if (strcmp(s->name, g->name) == 0)
-			return strlen(g->text) == s->len && memcmp(g->text, s->text, s->len) == 0 ? "shipped" : "changed";
+			return strlen(g->text) == s->len && memcmp(g->text, s->text, s->len) == 0
+				       ? "shipped"
+				       : "changed";
 	}
 	return "own";
 }

@@ -3,7 +3,8 @@
 
 #include "onboarding/guardrail.h"
 
-static const char segment_chars[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-$";
+static const char segment_chars[] =
+	"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-$";
 
 const char *hb_verdict_name(enum hb_verdict v)
 {
@@ -115,7 +116,8 @@ static void set_connection(struct hb_decision *d, const char *path, const char *
 	d->connection[len] = '\0';
 }
 
-/* A tool that no file speaks about: its first three segments are the connection, one that is the runtime's own the first. */
+/* A tool that no file speaks about: its first three segments are the connection, one that is the
+ * runtime's own the first. */
 static void guess_connection(struct hb_decision *d, const char *path)
 {
 	const char *at = path;
@@ -126,7 +128,8 @@ static void guess_connection(struct hb_decision *d, const char *path)
 	set_connection(d, path, *at ? at : NULL);
 }
 
-void hb_guardrails_decide(const struct hb_guardrails *all, const char *path, struct hb_decision *out)
+void hb_guardrails_decide(const struct hb_guardrails *all, const char *path,
+			  struct hb_decision *out)
 {
 	*out = (struct hb_decision){0};
 	if (strlen(path) > HB_TOOL_PATH_MAX)
@@ -142,7 +145,8 @@ void hb_guardrails_decide(const struct hb_guardrails *all, const char *path, str
 			set_connection(out, path, tail);
 		}
 		for (size_t k = 0; k < g->rule_count; k++)
-			if (g->rules[k].verdict > out->verdict && hb_pattern_match(g->rules[k].pattern, tail)) {
+			if (g->rules[k].verdict > out->verdict &&
+			    hb_pattern_match(g->rules[k].pattern, tail)) {
 				out->verdict = g->rules[k].verdict;
 				out->rule = &g->rules[k];
 				out->file = g;
@@ -164,17 +168,22 @@ void hb_guardrails_count(struct hb_guardrails *all, const json_t *paths)
 
 			g->rules[k].matched = 0;
 			json_array_foreach(paths, n, path) {
-				const char *tail = hb_connection_tail(g->connection, json_string_value(path));
+				const char *tail = hb_connection_tail(g->connection,
+								      json_string_value(path));
 
-				g->rules[k].matched += tail && hb_pattern_match(g->rules[k].pattern, tail);
+				g->rules[k].matched += tail &&
+						       hb_pattern_match(g->rules[k].pattern, tail);
 			}
 		}
 	}
 }
 
-/* The rule that makes `r` pointless, or NULL. Of two that say the same the second is the pointless one. */
-static const struct hb_guardrail_rule *stronger(const struct hb_guardrails *all, const struct hb_guardrail *g,
-						const struct hb_guardrail_rule *r, const struct hb_guardrail **where)
+/* The rule that makes `r` pointless, or NULL. Of two that say the same the second is the pointless
+ * one. */
+static const struct hb_guardrail_rule *stronger(const struct hb_guardrails *all,
+						const struct hb_guardrail *g,
+						const struct hb_guardrail_rule *r,
+						const struct hb_guardrail **where)
 {
 	bool before = true;
 
@@ -191,7 +200,8 @@ static const struct hb_guardrail_rule *stronger(const struct hb_guardrails *all,
 			if (!hb_pattern_covers(other->connection, g->connection) ||
 			    !hb_pattern_covers(o->pattern, r->pattern) || o->verdict < r->verdict)
 				continue;
-			if (o->verdict == r->verdict && !before && hb_pattern_covers(r->pattern, o->pattern) &&
+			if (o->verdict == r->verdict && !before &&
+			    hb_pattern_covers(r->pattern, o->pattern) &&
 			    hb_pattern_covers(g->connection, other->connection))
 				continue;
 			*where = other;
@@ -209,14 +219,20 @@ json_t *hb_guardrails_problems(const struct hb_guardrails *all)
 		const struct hb_guardrail *g = &all->files[i], *where = NULL;
 
 		for (size_t k = 0; k < g->rule_count; k++) {
-			const struct hb_guardrail_rule *r = &g->rules[k], *o = stronger(all, g, r, &where);
+			const struct hb_guardrail_rule *r = &g->rules[k],
+						       *o = stronger(all, g, r, &where);
 
 			if (o)
-				json_array_append_new(out, json_pack(
-					"{s:s, s:i, s:s, s:s, s:o}", "file", g->name, "line", r->line, "verdict",
-					hb_verdict_name(r->verdict), "rule", r->pattern, "problem",
-					json_sprintf("never counts: %s:%d says %s for %s", where->name, o->line,
-						     hb_verdict_name(o->verdict), o->pattern)));
+				json_array_append_new(
+					out,
+					json_pack("{s:s, s:i, s:s, s:s, s:o}", "file", g->name,
+						  "line", r->line, "verdict",
+						  hb_verdict_name(r->verdict), "rule", r->pattern,
+						  "problem",
+						  json_sprintf("never counts: %s:%d says %s for %s",
+							       where->name, o->line,
+							       hb_verdict_name(o->verdict),
+							       o->pattern)));
 		}
 	}
 	return out;
@@ -244,20 +260,22 @@ static bool opened(const struct hb_guardrails *all, const char *connection, cons
 		const struct hb_guardrail *g = &all->files[i];
 
 		for (size_t k = 0; strcmp(g->connection, connection) == 0 && k < g->rule_count; k++)
-			if (g->rules[k].verdict != HB_VERDICT_NEVER && overlap(g->rules[k].pattern, pattern))
+			if (g->rules[k].verdict != HB_VERDICT_NEVER &&
+			    overlap(g->rules[k].pattern, pattern))
 				return true;
 	}
 	return false;
 }
 
 /* The runtime's own patterns know "*" for a whole segment, and at the end for all that follows. */
-static void add_policies(json_t *out, const struct hb_guardrails *all, const char *connection, enum hb_verdict verdict,
-			 const char *action)
+static void add_policies(json_t *out, const struct hb_guardrails *all, const char *connection,
+			 enum hb_verdict verdict, const char *action)
 {
 	for (size_t i = 0; i < all->count; i++) {
 		const struct hb_guardrail *g = &all->files[i];
 
-		for (size_t k = 0; strcmp(g->connection, connection) == 0 && k < g->rule_count; k++) {
+		for (size_t k = 0; strcmp(g->connection, connection) == 0 && k < g->rule_count;
+		     k++) {
 			const char *pattern = g->rules[k].pattern;
 			size_t len = strlen(pattern);
 
@@ -267,7 +285,8 @@ static void add_policies(json_t *out, const struct hb_guardrails *all, const cha
 			if (len >= 2 && strcmp(pattern + len - 2, "**") == 0)
 				len--;
 			json_array_append_new(out, json_pack("{s:o, s:s}", "pattern",
-							     json_sprintf("%s.%.*s", connection, (int)len, pattern),
+							     json_sprintf("%s.%.*s", connection,
+									  (int)len, pattern),
 							     "action", action));
 		}
 	}
@@ -277,8 +296,8 @@ json_t *hb_guardrail_policies(const struct hb_guardrails *all, const char *conne
 {
 	json_t *out = json_array();
 
-	json_array_append_new(out, json_pack("{s:o, s:s}", "pattern", json_sprintf("%s.*", connection), "action",
-					     "block"));
+	json_array_append_new(out, json_pack("{s:o, s:s}", "pattern",
+					     json_sprintf("%s.*", connection), "action", "block"));
 	add_policies(out, all, connection, HB_VERDICT_ALLOW, "approve");
 	add_policies(out, all, connection, HB_VERDICT_APPROVAL, "require_approval");
 	add_policies(out, all, connection, HB_VERDICT_NEVER, "block");

@@ -1,12 +1,14 @@
 /*
- * hermesctl guardrails ...: the files, what they say, and whether the runtime does what they say. What a check found is
- * written down only when it came to its end; one that could not leaves its error there, never an older success.
+ * hermesctl guardrails check, diff: does the runtime do what the files say. What a check found is
+ * written down only when it came to its end; one that could not leaves its error there, never an
+ * older success.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "admin/ctl/ctl.h"
+#include "admin/ctl/guardrails.h"
 #include "common/buf.h"
 #include "common/fs.h"
 #include "common/ids.h"
@@ -34,8 +36,11 @@ static int options_of(const struct asking *a, struct hb_mcp_options *o, struct h
 	int64_t left = a->deadline_ms - hb_monotonic_ms();
 
 	if (left <= 0)
-		return hb_fail(err, "timeout", "the check took longer than it may; --timeout SECONDS gives it more");
-	*o = (struct hb_mcp_options){.key = a->key, .timeout_ms = (int)(left < CALL_MS ? left : CALL_MS),
+		return hb_fail(
+			err, "timeout",
+			"the check took longer than it may; --timeout SECONDS gives it more");
+	*o = (struct hb_mcp_options){.key = a->key,
+				     .timeout_ms = (int)(left < CALL_MS ? left : CALL_MS),
 				     .reply_max = HB_MCP_REPLY_MAX};
 	return 0;
 }
@@ -47,25 +52,28 @@ static int ask_execute(void *arg, const char *code, struct hb_mcp_result *out, s
 	return options_of(arg, &o, err) < 0 ? -1 : hb_mcp_execute(&o, code, out, err);
 }
 
-static int ask_resume(void *arg, const char *execution, const char *action, struct hb_mcp_result *out,
-		      struct hb_error *err)
+static int ask_resume(void *arg, const char *execution, const char *action,
+		      struct hb_mcp_result *out, struct hb_error *err)
 {
 	struct hb_mcp_options o;
 
-	return options_of(arg, &o, err) < 0 ? -1 : hb_mcp_resume(&o, execution, action, NULL, out, err);
+	return options_of(arg, &o, err) < 0 ? -1
+					    : hb_mcp_resume(&o, execution, action, NULL, out, err);
 }
 
 static void show_progress(void *arg, const char *what, int done, int total)
 {
 	const struct asking *a = arg;
-	json_t *p = json_pack("{s:s, s:i, s:i, s:s}", "phase", what, "done", done, "total", total, "unit", "tools");
+	json_t *p = json_pack("{s:s, s:i, s:i, s:s}", "phase", what, "done", done, "total", total,
+			      "unit", "tools");
 
 	ctl_progress(a->c, p);
 	json_decref(p);
 }
 
 /* --key, else runtime.mcp_key, else the only one there is. */
-static int choose_key(struct ctl *c, const char *given, char out[HB_ONBOARDING_NAME_MAX], struct hb_error *err)
+static int choose_key(struct ctl *c, const char *given, char out[HB_ONBOARDING_NAME_MAX],
+		      struct hb_error *err)
 {
 	struct hb_named_key *keys;
 	int n, usable = 0;
@@ -88,21 +96,24 @@ static int choose_key(struct ctl *c, const char *given, char out[HB_ONBOARDING_N
 		return -1;
 	if (usable == 1)
 		return 0;
-	return hb_fail(err, "key_unknown", usable ? "which key is to be used? Name it with --key NAME (`hermesctl runtime key "
-						    "list` shows them)"
-						  : "there is no key for the runtime yet: `hermesctl runtime key set NAME`");
+	return hb_fail(
+		err, "key_unknown",
+		usable ? "which key is to be used? Name it with --key NAME (`hermesctl runtime key "
+			 "list` shows them)"
+		       : "there is no key for the runtime yet: `hermesctl runtime key set NAME`");
 }
 
 /* --- the record --- */
 
-static json_t *load_record(struct hb_error *err)
+json_t *ctl_guardrails_record(struct hb_error *err)
 {
 	json_t *record = NULL;
 
 	if (hb_onboarding_load(HB_GUARDRAIL_RECORD, RECORD_MAX, &record, err) < 0)
 		return NULL;
 	if (!record)
-		hb_fail(err, "not_found", "the guardrails were never checked: hermesctl guardrails check");
+		hb_fail(err, "not_found",
+			"the guardrails were never checked: hermesctl guardrails check");
 	return record;
 }
 
@@ -118,9 +129,10 @@ static json_t *unproven(const json_t *findings)
 	return out;
 }
 
-/* report NULL: it did not come to its end, `why` says why. The catalogue of the last one that did is kept. */
-static int save_record(const struct hb_guardrails *all, const char *key, const json_t *report, const json_t *before,
-		       const struct hb_error *why, struct hb_error *err)
+/* report NULL: it did not come to its end, `why` says why. The catalogue of the last one that did
+ * is kept. */
+static int save_record(const struct hb_guardrails *all, const char *key, const json_t *report,
+		       const json_t *before, const struct hb_error *why, struct hb_error *err)
 {
 	const json_t *catalogue = report ? json_object_get(report, "catalogue") : before;
 	char digest[65];
@@ -128,16 +140,20 @@ static int save_record(const struct hb_guardrails *all, const char *key, const j
 	int rc;
 
 	hb_guardrails_digest(all, digest);
-	record = json_pack("{s:i, s:I, s:s, s:s, s:s, s:O*}", "version", 1, "at", (json_int_t)hb_now(), "key", key,
-			   "guardrails", digest, "result",
-			   !report ? "error" : hb_json_bool(report, "ok", false) ? "passed" : "failed", "catalogue",
-			   (json_t *)(uintptr_t)catalogue);
+	record = json_pack("{s:i, s:I, s:s, s:s, s:s, s:O*}", "version", 1, "at",
+			   (json_int_t)hb_now(), "key", key, "guardrails", digest, "result",
+			   !report                             ? "error"
+			   : hb_json_bool(report, "ok", false) ? "passed"
+							       : "failed",
+			   "catalogue", (json_t *)(uintptr_t)catalogue);
 	if (report) {
-		static const char *const members[] = {"passed", "failed", "not_run", "unmatched_tools", "unmatched_rules"};
+		static const char *const members[] = {"passed", "failed", "not_run",
+						      "unmatched_tools", "unmatched_rules"};
 
 		for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
 			json_object_set(record, members[i], json_object_get(report, members[i]));
-		json_object_set_new(record, "findings", unproven(json_object_get(report, "findings")));
+		json_object_set_new(record, "findings",
+				    unproven(json_object_get(report, "findings")));
 	} else {
 		json_object_set_new(record, "error", json_string(why->message));
 		json_object_set_new(record, "code", json_string(why->code));
@@ -165,7 +181,8 @@ static void print_findings(const json_t *findings, const char *result)
 		ctl_print_text(hb_json_text(f, "found", "?"));
 		if (*hb_json_text(f, "file", ""))
 			printf(" (%s.ini: %s)", hb_json_text(f, "file", ""),
-			       *hb_json_text(f, "rule", "") ? hb_json_text(f, "rule", "") : "no rule matches");
+			       *hb_json_text(f, "rule", "") ? hb_json_text(f, "rule", "")
+							    : "no rule matches");
 		putchar('\n');
 	}
 }
@@ -177,14 +194,18 @@ static void print_advice(const json_t *findings)
 	size_t i;
 
 	json_array_foreach(findings, i, f) {
-		const char *file = hb_json_text(f, "file", ""), *check = hb_json_text(f, "check", "");
+		const char *file = hb_json_text(f, "file", ""),
+			   *check = hb_json_text(f, "check", "");
 
-		if (strcmp(hb_json_text(f, "result", ""), "fail") != 0 || !*file || json_object_get(named, file) ||
+		if (strcmp(hb_json_text(f, "result", ""), "fail") != 0 || !*file ||
+		    json_object_get(named, file) ||
 		    (strcmp(check, "hidden") != 0 && strcmp(check, "denied") != 0))
 			continue;
 		json_object_set_new(named, file, json_true());
-		printf("Policies of the runtime that keep away what %s.ini does not allow: hermesctl guardrails show --policies "
-		       "%s\n", file, file);
+		printf("Policies of the runtime that keep away what %s.ini does not allow: "
+		       "hermesctl guardrails show --policies "
+		       "%s\n",
+		       file, file);
 	}
 	json_decref(named);
 }
@@ -203,18 +224,21 @@ static void print_unmatched(const json_t *rules)
 		json_t *other;
 		size_t n;
 
-		if (i > 0 && strcmp(file, hb_json_text(json_array_get(rules, i - 1), "file", "")) == 0)
+		if (i > 0 &&
+		    strcmp(file, hb_json_text(json_array_get(rules, i - 1), "file", "")) == 0)
 			continue;
 		json_array_foreach(rules, n, other)
 			for (enum hb_verdict v = HB_VERDICT_ALLOW; v <= HB_VERDICT_NEVER; v++)
 				counts[v] += strcmp(hb_json_text(other, "file", ""), file) == 0 &&
-					     strcmp(hb_json_text(other, "verdict", ""), hb_verdict_name(v)) == 0;
-		printf("  %s.ini: %d allow, %d approval, %d never\n", file, counts[HB_VERDICT_ALLOW],
-		       counts[HB_VERDICT_APPROVAL], counts[HB_VERDICT_NEVER]);
+					     strcmp(hb_json_text(other, "verdict", ""),
+						    hb_verdict_name(v)) == 0;
+		printf("  %s.ini: %d allow, %d approval, %d never\n", file,
+		       counts[HB_VERDICT_ALLOW], counts[HB_VERDICT_APPROVAL],
+		       counts[HB_VERDICT_NEVER]);
 	}
 }
 
-static void print_list(const char *title, const json_t *list)
+void ctl_guardrails_print(const char *title, const json_t *list)
 {
 	json_t *item;
 	size_t i;
@@ -226,33 +250,41 @@ static void print_list(const char *title, const json_t *list)
 		if (json_is_string(item))
 			ctl_print_text(json_string_value(item));
 		else if (*hb_json_text(item, "problem", ""))
-			printf("%s.ini:%lld: %s: %s", hb_json_text(item, "file", ""), hb_json_int(item, "line", 0),
-			       hb_json_text(item, "rule", ""), hb_json_text(item, "problem", ""));
+			printf("%s.ini:%lld: %s: %s", hb_json_text(item, "file", ""),
+			       hb_json_int(item, "line", 0), hb_json_text(item, "rule", ""),
+			       hb_json_text(item, "problem", ""));
 		else
-			printf("%s.ini:%lld: %s (%s)", hb_json_text(item, "file", ""), hb_json_int(item, "line", 0),
-			       hb_json_text(item, "rule", ""), hb_json_text(item, "verdict", ""));
+			printf("%s.ini:%lld: %s (%s)", hb_json_text(item, "file", ""),
+			       hb_json_int(item, "line", 0), hb_json_text(item, "rule", ""),
+			       hb_json_text(item, "verdict", ""));
 		putchar('\n');
 	}
 }
 
 static void print_report(const json_t *r, bool all)
 {
-	const json_t *findings = json_object_get(r, "findings"), *catalogue = json_object_get(r, "catalogue");
+	const json_t *findings = json_object_get(r, "findings"),
+		     *catalogue = json_object_get(r, "catalogue");
 
 	print_findings(findings, "fail");
 	print_findings(findings, "not run");
-	print_list("Rules that another one makes pointless:", json_object_get(r, "problems"));
-	print_list("Tools that no rule matches:", json_object_get(r, "unmatched_tools"));
+	ctl_guardrails_print("Rules that another one makes pointless:",
+			     json_object_get(r, "problems"));
+	ctl_guardrails_print("Tools that no rule matches:", json_object_get(r, "unmatched_tools"));
 	if (all)
-		print_list("Rules that match no tool of the runtime:", json_object_get(r, "unmatched_rules"));
+		ctl_guardrails_print("Rules that match no tool of the runtime:",
+				     json_object_get(r, "unmatched_rules"));
 	else
 		print_unmatched(json_object_get(r, "unmatched_rules"));
-	print_list("Files for which the runtime has no connection:", json_object_get(r, "idle_files"));
+	ctl_guardrails_print("Files for which the runtime has no connection:",
+			     json_object_get(r, "idle_files"));
 	print_advice(findings);
-	printf("%s: %lld passed, %lld failed, %lld not run; %zu tools of %zu connections are listed.\n",
-	       hb_json_bool(r, "ok", false) ? "The guardrails hold" : "THE GUARDRAILS ARE NOT PROVEN",
-	       hb_json_int(r, "passed", 0), hb_json_int(r, "failed", 0), hb_json_int(r, "not_run", 0),
-	       json_array_size(json_object_get(catalogue, "tools")),
+	printf("%s: %lld passed, %lld failed, %lld not run; %zu tools of %zu connections are "
+	       "listed.\n",
+	       hb_json_bool(r, "ok", false) ? "The guardrails hold"
+					    : "THE GUARDRAILS ARE NOT PROVEN",
+	       hb_json_int(r, "passed", 0), hb_json_int(r, "failed", 0),
+	       hb_json_int(r, "not_run", 0), json_array_size(json_object_get(catalogue, "tools")),
 	       json_array_size(json_object_get(catalogue, "connections")));
 }
 
@@ -272,7 +304,8 @@ static int parse_seconds(const char *text, int64_t *ms, struct hb_error *err)
 /* Under the lock: two checks at once would see each other's calls. */
 static int check(struct asking *a, json_t **report, struct hb_error *err)
 {
-	const struct hb_runtime runtime = {.execute = ask_execute, .resume = ask_resume, .progress = show_progress, .arg = a};
+	const struct hb_runtime runtime = {
+		.execute = ask_execute, .resume = ask_resume, .progress = show_progress, .arg = a};
 	struct hb_guardrails all = {0};
 	json_t *record = NULL, *before = NULL;
 	struct hb_error why = {0};
@@ -290,8 +323,9 @@ static int check(struct asking *a, json_t **report, struct hb_error *err)
 	else
 		rc = save_record(&all, a->key, *report, NULL, NULL, err);
 	if (rc == 0)
-		rc = hb_onboarding_audit("guardrails.check", hb_json_bool(*report, "ok", false) ? "ok" : "failed", a->key,
-					 NULL, err);
+		rc = hb_onboarding_audit("guardrails.check",
+					 hb_json_bool(*report, "ok", false) ? "ok" : "failed",
+					 a->key, NULL, err);
 out:
 	json_decref(record);
 	hb_close(&lock);
@@ -304,7 +338,8 @@ int ctl_cmd_guardrails_check(struct ctl *c, int argc, char **argv)
 	const char *key = NULL, *timeout = NULL, *all = NULL;
 	const struct ctl_option options[] = {
 		{"all", NULL, "every rule that matches no tool, not only how many", &all, NULL},
-		{"key", "NAME", "the key to ask with (default: runtime.mcp_key, else the only one)", &key, NULL},
+		{"key", "NAME", "the key to ask with (default: runtime.mcp_key, else the only one)",
+		 &key, NULL},
 		{"timeout", "SECONDS", "for the whole check (default: 300)", &timeout, NULL},
 	};
 	char name[HB_ONBOARDING_NAME_MAX];
@@ -316,7 +351,8 @@ int ctl_cmd_guardrails_check(struct ctl *c, int argc, char **argv)
 
 	if (ctl_parse(c, "guardrails check", options, 3, argc, argv, 0, 0) < 0)
 		return CTL_USAGE;
-	if (parse_seconds(timeout, &ms, &err) < 0 || ctl_open(c, &err) < 0 || choose_key(c, key, name, &err) < 0)
+	if (parse_seconds(timeout, &ms, &err) < 0 || ctl_open(c, &err) < 0 ||
+	    choose_key(c, key, name, &err) < 0)
 		return ctl_error(c, &err);
 	a.deadline_ms = hb_monotonic_ms() + ms;
 	if (check(&a, &report, &err) < 0) {
@@ -347,7 +383,8 @@ int ctl_cmd_guardrails_diff(struct ctl *c, int argc, char **argv)
 {
 	const char *key = NULL;
 	const struct ctl_option options[] = {
-		{"key", "NAME", "the key to ask with (default: runtime.mcp_key, else the only one)", &key, NULL},
+		{"key", "NAME", "the key to ask with (default: runtime.mcp_key, else the only one)",
+		 &key, NULL},
 	};
 	char name[HB_ONBOARDING_NAME_MAX];
 	struct asking a = {.c = c, .key = name};
@@ -360,11 +397,12 @@ int ctl_cmd_guardrails_diff(struct ctl *c, int argc, char **argv)
 	if (ctl_parse(c, "guardrails diff", options, 1, argc, argv, 0, 0) < 0)
 		return CTL_USAGE;
 	a.deadline_ms = hb_monotonic_ms() + CHECK_SECONDS * 1000;
-	if (ctl_open(c, &err) < 0 || choose_key(c, key, name, &err) < 0 || hb_guardrails_load(&all, &err) < 0 ||
-	    !(record = load_record(&err)))
+	if (ctl_open(c, &err) < 0 || choose_key(c, key, name, &err) < 0 ||
+	    hb_guardrails_load(&all, &err) < 0 || !(record = ctl_guardrails_record(&err)))
 		goto out;
 	if (!json_object_get(record, "catalogue"))
-		hb_fail(&err, "not_found", "no check has come to its end yet: hermesctl guardrails check");
+		hb_fail(&err, "not_found",
+			"no check has come to its end yet: hermesctl guardrails check");
 	else
 		now = hb_catalogue_ask(&runtime, &all, &err);
 	if (!now)
@@ -377,7 +415,8 @@ int ctl_cmd_guardrails_diff(struct ctl *c, int argc, char **argv)
 		print_change("+", json_object_get(diff, "tools_added"));
 		print_change("-", json_object_get(diff, "tools_removed"));
 		puts(same ? "The runtime lists what it listed at the last check."
-			  : "The runtime's tools are others than at the last check: hermesctl guardrails check");
+			  : "The runtime's tools are others than at the last check: hermesctl "
+			    "guardrails check");
 	}
 out:
 	hb_guardrails_free(&all);
@@ -387,130 +426,4 @@ out:
 		return ctl_error(c, &err);
 	json_object_set_new(diff, "same", json_boolean(same));
 	return ctl_result(c, diff, same ? CTL_OK : CTL_FAILED);
-}
-
-/* --- guardrails list, show --- */
-
-static json_t *last_check(const struct hb_guardrails *all)
-{
-	struct hb_error err;
-	json_t *record = load_record(&err), *out = NULL;
-	char digest[65];
-
-	hb_guardrails_digest(all, digest);
-	if (record)
-		out = json_pack("{s:s, s:I, s:s, s:b}", "result", hb_json_text(record, "result", "?"), "at",
-				(json_int_t)hb_json_int(record, "at", 0), "key", hb_json_text(record, "key", ""),
-				"same_rules", strcmp(digest, hb_json_text(record, "guardrails", "")) == 0);
-	json_decref(record);
-	return out ? out : json_null();
-}
-
-static json_t *describe(const struct hb_guardrail *g)
-{
-	int counts[4] = {0};
-
-	for (size_t i = 0; i < g->rule_count; i++)
-		counts[g->rules[i].verdict]++;
-	return json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i}", "name", g->name, "title", g->title, "connection",
-			 g->connection, "origin", hb_guardrail_origin(g), "allow", counts[HB_VERDICT_ALLOW], "approval",
-			 counts[HB_VERDICT_APPROVAL], "never", counts[HB_VERDICT_NEVER]);
-}
-
-int ctl_cmd_guardrails_list(struct ctl *c, int argc, char **argv)
-{
-	struct hb_guardrails all = {0};
-	json_t *list, *problems, *last;
-	struct hb_error err = {0};
-	char when[32];
-
-	if (ctl_parse(c, "guardrails list", NULL, 0, argc, argv, 0, 0) < 0)
-		return CTL_USAGE;
-	if (ctl_open(c, &err) < 0 || hb_guardrails_load(&all, &err) < 0)
-		return ctl_error(c, &err);
-	list = json_array();
-	for (size_t i = 0; i < all.count; i++)
-		json_array_append_new(list, describe(&all.files[i]));
-	problems = hb_guardrails_problems(&all);
-	last = last_check(&all);
-	if (!c->json) {
-		printf("%-12s %-16s %5s %8s %5s  %-8s %s\n", "NAME", "CONNECTION", "ALLOW", "APPROVAL", "NEVER", "FILE",
-		       "TITLE");
-		for (size_t i = 0; i < all.count; i++) {
-			const json_t *g = json_array_get(list, i);
-
-			printf("%-12s %-16s %5lld %8lld %5lld  %-8s ", hb_json_text(g, "name", ""),
-			       hb_json_text(g, "connection", ""), hb_json_int(g, "allow", 0), hb_json_int(g, "approval", 0),
-			       hb_json_int(g, "never", 0), hb_json_text(g, "origin", ""));
-			ctl_print_text(hb_json_text(g, "title", ""));
-			putchar('\n');
-		}
-		print_list("Rules that another one makes pointless:", problems);
-		ctl_time(hb_json_int(last, "at", 0), when, sizeof when);
-		if (json_is_null(last))
-			puts("Never checked: hermesctl guardrails check");
-		else
-			printf("Last check: %s, %s%s\n", hb_json_text(last, "result", ""), when,
-			       hb_json_bool(last, "same_rules", false) ? "" : ", with other rules than these");
-	}
-	hb_guardrails_free(&all);
-	return ctl_result(c, json_pack("{s:o, s:o, s:o}", "guardrails", list, "problems", problems, "last_check", last),
-			  CTL_OK);
-}
-
-static json_t *rules_of(const struct hb_guardrail *g)
-{
-	json_t *out = json_array();
-
-	for (size_t i = 0; i < g->rule_count; i++)
-		json_array_append_new(out, json_pack("{s:s, s:s, s:i}", "verdict", hb_verdict_name(g->rules[i].verdict),
-						     "tool", g->rules[i].pattern, "line", g->rules[i].line));
-	return out;
-}
-
-static void print_policies(const struct hb_guardrail *g, const json_t *policies)
-{
-	json_t *p;
-	size_t i;
-
-	printf("# Policies of the runtime for %s, to be created there from the first to the last:\n"
-	       "# the one made last is looked at first.\n", g->connection);
-	json_array_foreach(policies, i, p)
-		printf("%-16s %s\n", hb_json_text(p, "action", ""), hb_json_text(p, "pattern", ""));
-}
-
-int ctl_cmd_guardrails_show(struct ctl *c, int argc, char **argv)
-{
-	const char *policies = NULL;
-	const struct ctl_option options[] = {
-		{"policies", NULL, "as policies to create in the runtime, for every file of this connection", &policies, NULL},
-	};
-	const struct hb_guardrail *g = NULL;
-	struct hb_guardrails all = {0};
-	struct hb_error err = {0};
-	json_t *object = NULL;
-
-	if (ctl_parse(c, "guardrails show", options, 1, argc, argv, 1, 1) < 0)
-		return CTL_USAGE;
-	if (ctl_open(c, &err) < 0 || hb_guardrails_load(&all, &err) < 0)
-		return ctl_error(c, &err);
-	for (size_t i = 0; i < all.count; i++)
-		if (strcmp(all.files[i].name, argv[0]) == 0)
-			g = &all.files[i];
-	if (!g) {
-		hb_fail(&err, "not_found", "there is no guardrail of that name: hermesctl guardrails list");
-		hb_guardrails_free(&all);
-		return ctl_error(c, &err);
-	}
-	object = describe(g);
-	if (policies)
-		json_object_set_new(object, "policies", hb_guardrail_policies(&all, g->connection));
-	else
-		json_object_set_new(object, "rules", rules_of(g));
-	if (!c->json && policies)
-		print_policies(g, json_object_get(object, "policies"));
-	else if (!c->json)
-		ctl_print_text(g->text);
-	hb_guardrails_free(&all);
-	return ctl_result(c, object, CTL_OK);
 }

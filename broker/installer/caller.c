@@ -23,11 +23,13 @@
 #include "onboarding/mcp_call.h"
 
 #define SESSIONS 8
-#define LINE_MAX_BYTES (1u << 20) /* a question holds at most one body of the installer's server */
+#define LINE_MAX_BYTES (1u << 20) /* a question holds at most one body of the installer's server \
+				   */
 
 struct kept {
 	char name[HB_MCP_NAME_MAX];
-	unsigned char digest[crypto_generichash_BYTES]; /* of the key: another one begins a session of its own */
+	unsigned char digest[crypto_generichash_BYTES]; /* of the key: another one begins a session
+							   of its own */
 	struct hb_mcp_session session;
 	uint64_t used;
 };
@@ -42,12 +44,14 @@ struct hb_caller_sessions *hb_caller_sessions_new(void)
 	return hb_calloc(1, sizeof(struct hb_caller_sessions));
 }
 
-static struct hb_mcp_session *session_for(struct hb_caller_sessions *all, const char *name, const struct hb_secret *key)
+static struct hb_mcp_session *session_for(struct hb_caller_sessions *all, const char *name,
+					  const struct hb_secret *key)
 {
 	unsigned char digest[crypto_generichash_BYTES];
 	struct kept *oldest = &all->slots[0];
 
-	crypto_generichash(digest, sizeof(digest), (const unsigned char *)key->text, key->len, NULL, 0);
+	crypto_generichash(digest, sizeof(digest), (const unsigned char *)key->text, key->len, NULL,
+			   0);
 	all->now++;
 	for (size_t i = 0; i < SESSIONS; i++) {
 		struct kept *k = &all->slots[i];
@@ -119,7 +123,8 @@ static json_t *ask(const struct hb_mcp_server *server, const json_t *question, s
 
 	if (!tool[0]) {
 		result = hb_mcp_tools(server, err);
-		answer = result ? json_pack("{s:o}", "tools", hb_caller_redact(result, server->key)) : NULL;
+		answer = result ? json_pack("{s:o}", "tools", hb_caller_redact(result, server->key))
+				: NULL;
 		json_decref(result);
 		return answer;
 	}
@@ -144,7 +149,8 @@ static json_t *failed(const struct hb_error *err, const char *secret)
 	return clean;
 }
 
-json_t *hb_caller_run(const struct hb_caller_options *o, struct hb_caller_sessions *sessions, const json_t *question)
+json_t *hb_caller_run(const struct hb_caller_options *o, struct hb_caller_sessions *sessions,
+		      const json_t *question)
 {
 	const char *name = hb_json_text(question, "key", "");
 	char path[sizeof(HB_MCP_KEYS) + HB_MCP_NAME_MAX + 1], title[HB_MCP_NAME_MAX + 8];
@@ -157,10 +163,15 @@ json_t *hb_caller_run(const struct hb_caller_options *o, struct hb_caller_sessio
 	if (hb_mcp_key_name_check(name, &err) == 0 &&
 	    hb_secret_read(AT_FDCWD, path, o->uid, HB_MCP_KEY_MAX, &key, &err) == 0) {
 		const struct hb_mcp_server server = {
-			.port = o->port, .path = o->mcp_path, .key = key.text, .key_name = title,
+			.port = o->port,
+			.path = o->mcp_path,
+			.key = key.text,
+			.key_name = title,
 			.session = session_for(sessions, name, &key),
-			.deadline_ms = hb_monotonic_ms() + hb_json_int(question, "timeout_ms", HB_MCP_TIMEOUT_MS),
-			.reply_max = (size_t)hb_json_int(question, "reply_max", HB_MCP_REPLY_BYTES)};
+			.deadline_ms = hb_monotonic_ms() +
+				       hb_json_int(question, "timeout_ms", HB_MCP_TIMEOUT_MS),
+			.reply_max = (size_t)hb_json_int(question, "reply_max",
+							 HB_MCP_REPLY_BYTES)};
 
 		answer = ask(&server, question, &err);
 	}
@@ -177,15 +188,21 @@ static int confine(const struct hb_caller_options *o, struct hb_error *err)
 {
 	const uint16_t ports[] = {o->port, 0};
 	const struct hb_sandbox_path paths[] = {{HB_MCP_KEYS, HB_FS_READ | HB_FS_OPTIONAL}};
-	const struct hb_sandbox box = {.name = "caller", .syscalls = HB_SYS_BASE | HB_SYS_INET | HB_SYS_FILES,
-				       .paths = paths, .path_count = 1, .tcp_connect = ports, .max_files = 16};
+	const struct hb_sandbox box = {.name = "caller",
+				       .syscalls = HB_SYS_BASE | HB_SYS_INET | HB_SYS_FILES,
+				       .paths = paths,
+				       .path_count = 1,
+				       .tcp_connect = ports,
+				       .max_files = 16};
 
 	for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
 		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
-			return hb_fail_errno(err, "drop_failed", "the caller cannot empty its bounding set");
-	if (setgroups(0, NULL) < 0 || setresgid(o->gid, o->gid, o->gid) < 0 || setresuid(o->uid, o->uid, o->uid) < 0 ||
-	    setuid(0) == 0)
-		return hb_fail_errno(err, "drop_failed", "the caller cannot become uid %u", (unsigned)o->uid);
+			return hb_fail_errno(err, "drop_failed",
+					     "the caller cannot empty its bounding set");
+	if (setgroups(0, NULL) < 0 || setresgid(o->gid, o->gid, o->gid) < 0 ||
+	    setresuid(o->uid, o->uid, o->uid) < 0 || setuid(0) == 0)
+		return hb_fail_errno(err, "drop_failed", "the caller cannot become uid %u",
+				     (unsigned)o->uid);
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* after the change of ids, which forgets it */
 	return hb_sandbox_apply(&box, o->degraded_ok, NULL, err);
 }
@@ -229,7 +246,10 @@ static void __attribute__((noreturn)) caller_main(const struct hb_caller_options
 	}
 	in = fdopen(fd, "r");
 	for (ssize_t n; in && (n = getline(&line, &size, in)) > 0;) {
-		json_t *question = (size_t)n < LINE_MAX_BYTES ? hb_json_parse(line, (size_t)n - 1, NULL) : NULL, *answer;
+		json_t *question = (size_t)n < LINE_MAX_BYTES
+					   ? hb_json_parse(line, (size_t)n - 1, NULL)
+					   : NULL,
+		       *answer;
 
 		if (!question)
 			break;
@@ -242,7 +262,8 @@ static void __attribute__((noreturn)) caller_main(const struct hb_caller_options
 	_exit(0);
 }
 
-int hb_caller_fork(const struct hb_caller_options *options, int *fd, pid_t *pid, struct hb_error *err)
+int hb_caller_fork(const struct hb_caller_options *options, int *fd, pid_t *pid,
+		   struct hb_error *err)
 {
 	int pair[2];
 	pid_t child;

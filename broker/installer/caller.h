@@ -1,9 +1,10 @@
 /*
- * The caller worker: authenticated calls to the payload's MCP server with named keys, for hermesctl.
+ * The caller worker: authenticated calls to the payload's MCP server with named keys, for
+ * hermesctl.
  *
- * A worker of its own beside the probe, because a call may take minutes and health must not wait for it. uid
- * hermes-probe; connects to the payload's port; reads the files in probe/keys and no others; no exec. The key stays in
- * it: what it answers has "[key]" where the runtime echoed one.
+ * A worker of its own beside the probe, because a call may take minutes and health must not wait
+ * for it. uid hermes-probe; connects to the payload's port; reads the files in probe/keys and no
+ * others; no exec. The key stays in it: what it answers has "[key]" where the runtime echoed one.
  *
  * One JSON line each way over a stream socket pair.
  *   {"id":N,"key":NAME,"tool":"execute"|"resume"|"","arguments":{..},"timeout_ms":N,"reply_max":N}
@@ -32,7 +33,8 @@ struct hb_caller_options {
 
 /* --- the worker (caller.c) --- */
 
-int hb_caller_fork(const struct hb_caller_options *options, int *fd, pid_t *pid, struct hb_error *err);
+int hb_caller_fork(const struct hb_caller_options *options, int *fd, pid_t *pid,
+		   struct hb_error *err);
 
 struct hb_caller_sessions; /* one a key */
 struct hb_caller_sessions *hb_caller_sessions_new(void);
@@ -40,7 +42,8 @@ struct hb_caller_sessions *hb_caller_sessions_new(void);
 json_t *hb_caller_run(const struct hb_caller_options *options, struct hb_caller_sessions *sessions,
 		      const json_t *question);
 
-/* Every occurrence of `secret` in the strings and names of `value` becomes "[key]"; new reference. */
+/* Every occurrence of `secret` in the strings and names of `value` becomes "[key]"; new reference.
+ */
 json_t *hb_caller_redact(const json_t *value, const char *secret);
 
 /* --- in the installer (caller_route.c) --- */
@@ -49,8 +52,10 @@ struct hb_caller;
 struct hb_supervisor;
 
 /* Before confinement: forks the worker. */
-int hb_caller_new(struct hb_process *process, uint16_t port, struct hb_caller **out, struct hb_error *err);
-/* Once confined. `supervisor` says before each call whether it is the payload that listens on the port. */
+int hb_caller_new(struct hb_process *process, uint16_t port, struct hb_caller **out,
+		  struct hb_error *err);
+/* Once confined. `supervisor` says before each call whether it is the payload that listens on the
+ * port. */
 int hb_caller_listen(struct hb_caller *c, struct hb_supervisor *supervisor, struct hb_error *err);
 void hb_caller_free(struct hb_caller *c);
 

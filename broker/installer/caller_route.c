@@ -1,7 +1,8 @@
 /*
- * The installer's side of the caller worker: POST /mcp. One call is with the worker at a time, the others wait in line;
- * the time of each runs from when it was asked. A worker that does not answer in time, or not sensibly, is ended and not
- * replaced before the next start of the installer (which is confined by now and can't make another): health goes on.
+ * The installer's side of the caller worker: POST /mcp. One call is with the worker at a time, the
+ * others wait in line; the time of each runs from when it was asked. A worker that does not answer
+ * in time, or not sensibly, is ended and not replaced before the next start of the installer (which
+ * is confined by now and can't make another): health goes on.
  */
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -38,19 +39,23 @@ struct hb_caller {
 	int fd;
 	pid_t pid;
 	struct bufferevent *io;
-	struct event *late; /* of the call that is with the worker */
+	struct event *late;   /* of the call that is with the worker */
 	struct waiting *line; /* first: with the worker when `busy` */
 	size_t count;
 	bool busy, lost;
 	json_int_t id;
 };
 
-int hb_caller_new(struct hb_process *process, uint16_t port, struct hb_caller **out, struct hb_error *err)
+int hb_caller_new(struct hb_process *process, uint16_t port, struct hb_caller **out,
+		  struct hb_error *err)
 {
 	const struct hb_caller_options options = {
-		.uid = hb_peer_uid(HB_PEER_PROBE), .gid = hb_peer_gid(HB_PEER_PROBE), .port = port,
+		.uid = hb_peer_uid(HB_PEER_PROBE),
+		.gid = hb_peer_gid(HB_PEER_PROBE),
+		.port = port,
 		.mcp_path = hb_config_text(process->config, "runtime.mcp_path"),
-		.degraded_ok = strcmp(hb_config_text(process->config, "sandbox.mode"), "degraded") == 0};
+		.degraded_ok = strcmp(hb_config_text(process->config, "sandbox.mode"),
+				      "degraded") == 0};
 	struct hb_caller *c = hb_calloc(1, sizeof *c);
 
 	c->process = process;
@@ -89,7 +94,8 @@ static void lose(struct hb_caller *c, const char *why)
 {
 	struct hb_error err;
 
-	hb_fail(&err, "worker_failed", "%s; restart hermes-installer (hermesctl down, hermesctl up)", why);
+	hb_fail(&err, "worker_failed",
+		"%s; restart hermes-installer (hermesctl down, hermesctl up)", why);
 	hb_log(HB_LOG_ERROR, "worker_lost", "worker", "caller", "msg", why, NULL);
 	c->lost = true;
 	c->busy = false;
@@ -119,7 +125,8 @@ static void on_line(struct bufferevent *io, void *arg)
 	json_t *answer;
 
 	if (!line) {
-		if (evbuffer_get_length(bufferevent_get_input(io)) > 2 * HB_MCP_REPLY_MAX + LINE_EXTRA)
+		if (evbuffer_get_length(bufferevent_get_input(io)) >
+		    2 * HB_MCP_REPLY_MAX + LINE_EXTRA)
 			lose(c, "the worker that calls the runtime answers without end");
 		return;
 	}
@@ -147,13 +154,15 @@ static int hand_over(struct hb_caller *c, struct waiting *w, struct hb_error *er
 	char *text;
 
 	if (left <= 0)
-		return hb_fail(err, "timeout", "other calls of the runtime took all the time of this one");
+		return hb_fail(err, "timeout",
+			       "other calls of the runtime took all the time of this one");
 	if (hb_supervisor_serves(c->supervisor, err) < 0)
 		return -1;
 	json_object_set_new(w->question, "id", json_integer(++c->id));
 	json_object_set_new(w->question, "timeout_ms", json_integer(left));
 	text = json_dumps(w->question, JSON_COMPACT);
-	if (!text || bufferevent_write(c->io, text, strlen(text)) < 0 || bufferevent_write(c->io, "\n", 1) < 0) {
+	if (!text || bufferevent_write(c->io, text, strlen(text)) < 0 ||
+	    bufferevent_write(c->io, "\n", 1) < 0) {
 		free(text);
 		return hb_fail(err, "worker_failed", "the call can't be passed to the worker");
 	}
@@ -193,11 +202,15 @@ static json_t *read_question(const json_t *body, int64_t *timeout_ms, struct hb_
 		long long timeout_ms, reply_max;
 	} q = {.timeout_ms = HB_MCP_TIMEOUT_MS, .reply_max = HB_MCP_REPLY_BYTES};
 	static const struct hb_field fields[] = {
-		{"key", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct question, key), 1, HB_MCP_NAME_MAX},
+		{"key", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct question, key), 1,
+		 HB_MCP_NAME_MAX},
 		{"tool", HB_FIELD_TEXT, HB_FIELD_REQUIRED, offsetof(struct question, tool), 0, 16},
-		{"arguments", HB_FIELD_OBJECT, HB_FIELD_REQUIRED, offsetof(struct question, arguments), 0, 0},
-		{"timeout_ms", HB_FIELD_INT, 0, offsetof(struct question, timeout_ms), 100, HB_MCP_TIMEOUT_MAX_MS},
-		{"reply_max", HB_FIELD_INT, 0, offsetof(struct question, reply_max), 1024, HB_MCP_REPLY_MAX},
+		{"arguments", HB_FIELD_OBJECT, HB_FIELD_REQUIRED,
+		 offsetof(struct question, arguments), 0, 0},
+		{"timeout_ms", HB_FIELD_INT, 0, offsetof(struct question, timeout_ms), 100,
+		 HB_MCP_TIMEOUT_MAX_MS},
+		{"reply_max", HB_FIELD_INT, 0, offsetof(struct question, reply_max), 1024,
+		 HB_MCP_REPLY_MAX},
 	};
 
 	if (hb_fields_decode(body, fields, sizeof fields / sizeof fields[0], &q, err) < 0 ||
@@ -208,8 +221,8 @@ static json_t *read_question(const json_t *body, int64_t *timeout_ms, struct hb_
 		return NULL;
 	}
 	*timeout_ms = q.timeout_ms;
-	return json_pack("{s:s, s:s, s:O, s:I}", "key", q.key, "tool", q.tool, "arguments", q.arguments, "reply_max",
-			 (json_int_t)q.reply_max);
+	return json_pack("{s:s, s:s, s:O, s:I}", "key", q.key, "tool", q.tool, "arguments",
+			 q.arguments, "reply_max", (json_int_t)q.reply_max);
 }
 
 void hb_caller_handle(struct hb_caller *c, struct hb_request *req)
@@ -220,8 +233,9 @@ void hb_caller_handle(struct hb_caller *c, struct hb_request *req)
 	struct hb_error err;
 
 	if (c->lost)
-		hb_fail(&err, "worker_failed", "the worker that calls the runtime has ended; restart hermes-installer "
-					       "(hermesctl down, hermesctl up)");
+		hb_fail(&err, "worker_failed",
+			"the worker that calls the runtime has ended; restart hermes-installer "
+			"(hermesctl down, hermesctl up)");
 	else if (c->count >= WAITING_MAX)
 		hb_fail(&err, "busy", "%d calls of the runtime are waiting already", WAITING_MAX);
 	else
@@ -248,10 +262,12 @@ int hb_caller_listen(struct hb_caller *c, struct hb_supervisor *supervisor, stru
 	c->late = evtimer_new(c->process->base, on_late, c);
 	c->io = bufferevent_socket_new(c->process->base, c->fd, BEV_OPT_CLOSE_ON_FREE);
 	if (!c->late || !c->io)
-		return hb_fail(err, "event_failed", "cannot listen to the worker that calls the runtime");
+		return hb_fail(err, "event_failed",
+			       "cannot listen to the worker that calls the runtime");
 	bufferevent_setcb(c->io, on_line, NULL, on_event, c);
 	return bufferevent_enable(c->io, EV_READ | EV_WRITE) < 0
-		       ? hb_fail(err, "event_failed", "cannot listen to the worker that calls the runtime")
+		       ? hb_fail(err, "event_failed",
+				 "cannot listen to the worker that calls the runtime")
 		       : 0;
 }
 

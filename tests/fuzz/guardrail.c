@@ -1,5 +1,5 @@
-/* Guardrail files: one that is accepted decides about any path without reading beyond it, and each policy it becomes has
- * the shape that the runtime takes. */
+/* Guardrail files: one that is accepted decides about any path without reading beyond it, and each
+ * policy it becomes has the shape that the runtime takes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (hb_guardrail_parse("fuzz", (const char *)data, size, &g, NULL) < 0)
 		return 0;
 	for (i = 0; i < g.rule_count; i++) {
-		if (!hb_pattern_ok(g.rules[i].pattern, true) || !hb_pattern_covers("**", g.rules[i].pattern) ||
+		if (!hb_pattern_ok(g.rules[i].pattern, true) ||
+		    !hb_pattern_covers("**", g.rules[i].pattern) ||
 		    !hb_pattern_covers(g.rules[i].pattern, g.rules[i].pattern))
 			abort();
 		hb_guardrails_decide(&all, g.rules[i].pattern, &d);

@@ -1,4 +1,5 @@
-/* What an MCP server may answer: events or JSON, results of calls, catalogues. A key in it never comes out again. */
+/* What an MCP server may answer: events or JSON, results of calls, catalogues. A key in it never
+ * comes out again. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,8 @@ static void result(const json_t *value)
 		return;
 	text = hb_mcp_result_to_json(&r);
 	if (!text || hb_mcp_result_from_json(text, &again, NULL) < 0 || again.state != r.state ||
-	    strcmp(again.text, r.text) != 0 || (r.state == HB_MCP_PAUSED) != (r.execution[0] != '\0'))
+	    strcmp(again.text, r.text) != 0 ||
+	    (r.state == HB_MCP_PAUSED) != (r.execution[0] != '\0'))
 		abort();
 	json_decref(hb_catalogue_read(r.value, NULL));
 	hb_mcp_result_free(&r);

@@ -1,6 +1,7 @@
 /*
- * The caller worker's questions without the worker around them: caller_driver PORT reads JSON lines and prints answers. The
- * working directory is the state directory; keys are the caller's own. The sessions are kept in between, as in the worker.
+ * The caller worker's questions without the worker around them: caller_driver PORT reads JSON lines
+ * and prints answers. The working directory is the state directory; keys are the caller's own. The
+ * sessions are kept in between, as in the worker.
  */
 #include <stdio.h>
 #include <stdlib.h>
