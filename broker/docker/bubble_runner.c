@@ -1,11 +1,16 @@
-/* The runner: forked before the executor confines itself, takes commands, forks a keeper for each
- * (bubble.h). */
+/*
+ * The runner: forked before the executor confines itself, takes commands, forks a keeper for each
+ * (bubble.h).
+ *
+ * Neither is killed with its parent: a keeper killed at a bad moment would leave its command's
+ * processes behind. The runner ends when nobody is there any more who could ask it, a keeper when
+ * its worker has let go and all of its command is gone.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -45,7 +50,7 @@ static bool receive(int fd, char *text, size_t size, size_t *len, int fds[3])
 }
 
 static _Noreturn void keeper(const struct hb_config *config, const char *text, size_t len,
-			     const int fds[3], pid_t runner)
+			     const int fds[3])
 {
 	json_t *message = hb_json_parse(text, len, NULL);
 	struct hb_bubble_job job = {.config = config,
@@ -57,10 +62,10 @@ static _Noreturn void keeper(const struct hb_config *config, const char *text, s
 				    .error = fds[1],
 				    .control = fds[2]};
 
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != runner || !message)
+	if (!message)
 		_exit(1);
 	signal(SIGCHLD, SIG_DFL);
+	signal(SIGTERM, SIG_IGN); /* sent to a whole group of processes, say */
 	hb_bubble_keep(&job);
 	_exit(0);
 }
@@ -68,7 +73,6 @@ static _Noreturn void keeper(const struct hb_config *config, const char *text, s
 void hb_bubble_runner(int fd, const struct hb_config *config)
 {
 	static char text[MESSAGE_MAX];
-	pid_t self = getpid();
 	size_t len;
 
 	signal(SIGCHLD, SIG_IGN); /* keepers are not waited for */
@@ -77,8 +81,10 @@ void hb_bubble_runner(int fd, const struct hb_config *config)
 
 		if (!receive(fd, text, sizeof text, &len, fds))
 			_exit(0);
-		if (fds[2] >= 0 && fork() == 0)
-			keeper(config, text, len, fds, self);
+		if (fds[2] >= 0 && fork() == 0) {
+			close(fd); /* its end is to be that of the runner */
+			keeper(config, text, len, fds);
+		}
 		for (int i = 0; i < 3; i++)
 			hb_close(&fds[i]);
 	}
@@ -98,7 +104,6 @@ int hb_bubble_start_runner(struct hb_docker *d, struct hb_error *err)
 {
 	bool degraded_ok = strcmp(hb_config_text(d->process->config, "sandbox.mode"), "degraded") ==
 			   0;
-	pid_t self = getpid();
 	int pair[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -109,10 +114,9 @@ int hb_bubble_start_runner(struct hb_docker *d, struct hb_error *err)
 		struct hb_error why;
 		int fd = fcntl(pair[1], F_DUPFD_CLOEXEC, 64);
 
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		signal(SIGTERM, SIG_DFL);
 		signal(SIGINT, SIG_IGN);
-		if (getppid() != self || dup3(fd, 3, O_CLOEXEC) < 0 || close_range(4, ~0u, 0) < 0)
+		if (dup3(fd, 3, O_CLOEXEC) < 0 || close_range(4, ~0u, 0) < 0)
 			_exit(71);
 		if (confine(degraded_ok, &why) < 0) {
 			hb_log(HB_LOG_ERROR, "runner_not_confined", "code", why.code, "msg",

@@ -60,6 +60,16 @@ def processes(text):
     return found
 
 
+def parent(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        return int(f.read().rsplit(")", 1)[1].split()[1])
+
+
+def instead_of_bubblewrap(path):
+    """What to put before the executor so that it finds this program."""
+    return ["/usr/bin/unshare", "-m", "/bin/sh", "-c", f"mount --bind {path} /usr/bin/bwrap && exec \"$@\"", "sh"]
+
+
 class Promises:
     """What holds for both backends; the subclasses say which."""
     settings = {}
@@ -360,13 +370,39 @@ class InBubblewrap(Promises, unittest.TestCase):
         empty = os.path.join(self.box.dir, "empty")
         with open(empty, "wb"):
             pass
-        box = self.make(wrap=["/usr/bin/unshare", "-m", "/bin/sh", "-c",
-                              f"mount --bind {empty} /usr/bin/bwrap && exec \"$@\"", "sh"])
+        box = self.make(wrap=instead_of_bubblewrap(empty))
         box.start()
         answer = box.seal("local", {"command": "touch /workspace/ran"})
         self.assertEqual(answer["code"], "sandbox_helper_missing", answer)
         self.assertIn("apt-get install bubblewrap", answer["error"])
         self.assertEqual(os.listdir(box.workspace), [])
+
+    def begin_slowly(self, command):
+        """Begun with a bubblewrap that stays where its inner process does not die with it; the pid of the outer."""
+        sealed = self.box.sealed("local", {"command": command})
+        self.box.stop()
+        self.box.wrap = instead_of_bubblewrap(os.path.join(BUILD, "tests", "tools", "slow_bwrap"))
+        self.box.start()
+        self.box.begin("local", sealed)
+        both = eventually(lambda: len(found := processes(self.mark)) == 2 and found, "both are there")
+        return next(pid for pid in both if parent(pid) not in both)
+
+    def test_stop_while_the_sandbox_is_built(self):
+        self.begin_slowly(f"sleep {self.mark}")
+        self.box.stop()
+        self.nothing_left()
+
+    def test_crash_while_the_sandbox_is_built(self):
+        self.begin_slowly(f"sleep {self.mark}")
+        self.box.crash()
+        self.nothing_left()
+
+    def test_nothing_is_run_without_its_keeper(self):
+        ran = os.path.join(self.box.workspace, "ran")
+        outer = self.begin_slowly(f"touch {ran}; exec sleep {self.mark}")
+        os.kill(parent(outer), signal.SIGKILL)
+        self.nothing_left()
+        self.assertFalse(os.path.exists(ran))
 
     def test_runner_that_dies_takes_the_executor_along(self):
         """Without it no command can be run; the launcher starts both anew."""
