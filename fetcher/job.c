@@ -18,6 +18,7 @@
 #include "common/fs.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "fetcher/known.h"
 
 #define LINE_MAX_BYTES 262144 /* a result with 512 layers is about 100 KiB */
 #define KEEP_ALIVE_SECONDS 5
@@ -31,7 +32,8 @@ struct hb_job {
 	bool stream;  /* /fetch: lines go to the client as they come */
 	bool started; /* the reply has begun */
 	bool ended;   /* the last event was seen */
-	char image[600];
+	struct hb_resolve_request what; /* of /resolve */
+	char image[700];
 	struct event *readable, *keep_alive;
 	struct evbuffer *input;
 };
@@ -39,7 +41,8 @@ struct hb_job {
 static void
 job_free(struct hb_job *job)
 {
-	struct hb_job **at = &job->jobs->first;
+	struct hb_jobs *jobs = job->jobs;
+	struct hb_job **at = &jobs->first;
 
 	while (*at != job)
 		at = &(*at)->next;
@@ -55,26 +58,40 @@ job_free(struct hb_job *job)
 	while (waitpid(job->pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	free(job);
+	hb_line_advance(jobs);
 }
 
-static void
-record(struct hb_job *job, const char *status, const struct hb_error *why)
+void
+hb_job_image(const struct hb_image_ref *ref, char *out, size_t size)
 {
-	json_t *detail = json_pack("{s:s}", "image", job->image);
-	const char *action = job->stream ? "fetch" : "resolve";
+	hb_image_ref_name(ref, out, size - HB_HEX256 - 8);
+	snprintf(out + strlen(out), HB_HEX256 + 8, "@sha256:%s", ref->digest);
+}
+
+void
+hb_job_record(struct hb_jobs *jobs, const char *action, const char *image, const char *status,
+       const struct hb_error *why)
+{
+	json_t *detail = json_pack("{s:s}", "image", image);
 	struct hb_error err;
 
 	if (why) {
 		json_object_set_new(detail, "code", json_string(why->code));
 		json_object_set_new(detail, "error", json_string(why->message));
-		hb_log(HB_LOG_WARN, action, "image", job->image, "code", why->code, "msg",
+		hb_log(HB_LOG_WARN, action, "image", image, "code", why->code, "msg",
 		       why->message, NULL);
 	} else {
-		hb_log(HB_LOG_INFO, action, "image", job->image, "status", status, NULL);
+		hb_log(HB_LOG_INFO, action, "image", image, "status", status, NULL);
 	}
-	if (hb_audit_append(job->jobs->process->audit, action, status, detail, &err))
+	if (hb_audit_append(jobs->process->audit, action, status, detail, &err))
 		hb_log(HB_LOG_ERROR, "audit_failed", "code", err.code, "msg", err.message, NULL);
 	json_decref(detail);
+}
+
+static void
+record_job(struct hb_job *job, const char *status, const struct hb_error *why)
+{
+	hb_job_record(job->jobs, job->stream ? "fetch" : "resolve", job->image, status, why);
 }
 
 static void
@@ -117,7 +134,7 @@ fail(struct hb_job *job, const struct hb_error *why)
 	json_t *event;
 
 	job->ended = true;
-	record(job, strcmp(why->code, "cancelled") == 0 ? "cancelled" : "failed", why);
+	record_job(job, strcmp(why->code, "cancelled") == 0 ? "cancelled" : "failed", why);
 	if (!job->stream) {
 		answer(job, hb_json_error(why));
 		return;
@@ -145,12 +162,13 @@ handle(struct hb_job *job, json_t *event)
 		fail(job, &why);
 	} else if (strcmp(kind, "result") == 0 && !job->stream && json_is_object(reply)) {
 		job->ended = true;
-		record(job, "ok", NULL);
+		record_job(job, "ok", NULL);
+		hb_known_add(job->jobs->known, &job->what, reply);
 		answer(job, json_incref(reply));
 	} else if (job->stream) {
 		job->ended = strcmp(kind, "done") == 0;
 		if (job->ended)
-			record(job, "ok", NULL);
+			record_job(job, "ok", NULL);
 		send_line(job, event);
 	}
 }
@@ -216,7 +234,7 @@ on_client_gone(void *arg)
 	job->req = NULL;
 	hb_fail(&why, "cancelled", "the caller went away; what was downloaded is kept");
 	if (!job->ended)
-		record(job, "cancelled", &why);
+		record_job(job, "cancelled", &why);
 	job_free(job);
 }
 
@@ -242,8 +260,8 @@ begin(struct hb_jobs *jobs, const struct hb_resolve_request *resolve,
 	return 0;
 }
 
-static void
-start(struct hb_jobs *jobs, struct hb_request *req, const struct hb_image_ref *ref,
+void
+hb_job_start(struct hb_jobs *jobs, struct hb_request *req, const struct hb_image_ref *ref,
       const struct hb_resolve_request *resolve, const struct hb_fetch_request *fetch)
 {
 	const struct timeval every = {.tv_sec = KEEP_ALIVE_SECONDS};
@@ -265,8 +283,9 @@ start(struct hb_jobs *jobs, struct hb_request *req, const struct hb_image_ref *r
 			       .fd = fd,
 			       .stream = fetch != NULL,
 			       .started = fetch != NULL};
-	hb_image_ref_name(ref, job->image, sizeof(job->image) - HB_HEX256 - 8);
-	snprintf(job->image + strlen(job->image), HB_HEX256 + 8, "@sha256:%s", ref->digest);
+	if (resolve)
+		job->what = *resolve;
+	hb_job_image(ref, job->image, sizeof(job->image));
 	jobs->first = job;
 	jobs->count++;
 	job->input = evbuffer_new();
@@ -286,15 +305,9 @@ start(struct hb_jobs *jobs, struct hb_request *req, const struct hb_image_ref *r
 }
 
 void
-hb_job_resolve(struct hb_jobs *jobs, struct hb_request *req, const struct hb_resolve_request *what)
-{
-	start(jobs, req, &what->ref, what, NULL);
-}
-
-void
 hb_job_fetch(struct hb_jobs *jobs, struct hb_request *req, struct hb_fetch_request *what)
 {
-	start(jobs, req, &what->ref, NULL, what);
+	hb_job_start(jobs, req, &what->ref, NULL, what);
 	hb_fetch_request_free(what);
 }
 
@@ -303,6 +316,7 @@ hb_jobs_stop(struct hb_jobs *jobs)
 {
 	struct hb_error why;
 
+	hb_line_stop(jobs);
 	while (jobs->first) {
 		struct hb_job *job = jobs->first;
 

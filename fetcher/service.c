@@ -13,6 +13,7 @@
 #include "common/paths.h"
 #include "fetcher/credentials.h"
 #include "fetcher/job.h"
+#include "fetcher/known.h"
 #include "fetcher/retry.h"
 
 #define PATHS_MAX 24
@@ -79,7 +80,8 @@ handle_health(struct hb_request *req, void *ctx)
 	    (!bad.code[0] && hb_store_space(&f->jobs.store, 1, 1, &err)))
 		bad = err;
 	fstatvfs(f->jobs.store.dirfd, &vfs);
-	own = json_pack("{s:i, s:s, s:o, s:{s:I}}", "jobs", (int)f->jobs.count, "credentials",
+	own = json_pack("{s:i, s:i, s:s, s:o, s:{s:I}}", "jobs", (int)f->jobs.count, "waiting",
+			(int)f->jobs.waiting, "credentials",
 			credentials, "rate_limited", hb_ratelimit_list(AT_FDCWD, hb_now()), "store",
 			"free_bytes", (json_int_t)(vfs.f_bavail * vfs.f_frsize));
 	health = hb_process_health(p, bad.code[0] ? bad.message : NULL);
@@ -112,6 +114,7 @@ hb_fetcher_open(struct hb_process *p, struct hb_error *err)
 		free(f);
 		return NULL;
 	}
+	f->jobs.known = hb_known_new();
 	f->store_path = hb_asprintf("%s/blobs", hb_config_text(p->config, "runtime.storage"));
 	if (hb_image_ref_parse(hb_config_text(p->config, "runtime.image"), false, &ref, NULL) ==
 		    0 &&
@@ -169,6 +172,7 @@ hb_fetcher_close(void *ctx)
 	struct fetcher *f = ctx;
 
 	hb_jobs_stop(&f->jobs);
+	hb_known_free(f->jobs.known);
 	hb_store_close(&f->jobs.store);
 	free(f->store_path);
 	free(f->layout_path);

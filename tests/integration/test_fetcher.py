@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -16,6 +17,7 @@ from fetcher_harness import REGISTRY, Fetcher, basic, enter_namespace, simple_la
 from faulty_registry import FaultyRegistry
 from oci_layout import Layout
 from registry import Authority, Registry, TokenServer
+from scratch_state import UnixConnection
 
 
 class Case(unittest.TestCase):
@@ -493,6 +495,107 @@ class Limits(Case):
         f.stop()
         stop.append(True)
         self.assertIn(layers[0]["digest"][7:] + ".partial", f.names())
+
+
+class Questions(Case):
+    """/resolve of what was asked before, and of more at once than there may be jobs."""
+
+    def setUp(self):
+        super().setUp()
+        self.image, self.index, self.manifest, _ = self.layout()
+        self.server = FaultyRegistry(self.image)
+        self.addCleanup(self.server.stop)
+        self.f = self.fetcher(insecure_registries=self.server.host)
+        self.ref = f"{self.server.host}/team/app:v1@{self.index['digest']}"
+
+    def hold(self, part):
+        """The registry answers questions for `part` only once the returned event is set."""
+        release = threading.Event()
+        self.addCleanup(release.set)
+        self.server.on(part, lambda request: release.wait() and False)
+        return release
+
+    def ask(self, count, ref=None):
+        connections = []
+        for _ in range(count):
+            conn = UnixConnection(self.f.state.socket("fetcher"), 150)
+            self.addCleanup(conn.close)
+            conn.request("POST", "/resolve", json.dumps({"image": ref or self.ref, "platform": "linux/amd64"}).encode())
+            connections.append(conn)
+        return connections
+
+    def answers(self, connections):
+        return [json.loads(conn.getresponse().read()) for conn in connections]
+
+    def until(self, jobs, waiting):
+        found = None
+        while found != (jobs, waiting):
+            checks = self.f.health()["checks"]["fetcher"]
+            found = (checks["jobs"], checks["waiting"])
+            time.sleep(0.02)
+
+    def take_all_jobs(self):
+        """No more children from now on until the returned event is set."""
+        release = self.hold("/team/other/")
+        self.ask(8, f"{self.server.host}/team/other:v1@sha256:{'1' * 64}")
+        self.until(8, 0)
+        return release
+
+    def test_what_is_known_needs_no_child(self):
+        first = self.f.resolve(self.ref)
+        self.assertEqual(first["status"], "ok")
+        release = self.take_all_jobs()
+        self.assertEqual(self.f.resolve(self.ref), first)
+        for question in ({"image": self.ref, "platform": "linux/arm64"},
+                         {"image": self.ref, "platform": "linux/amd64", "platform_digest": "0" * 64}):
+            conn = UnixConnection(self.f.state.socket("fetcher"), 150)
+            conn.request("POST", "/resolve", json.dumps(question).encode())
+            self.until(8, 1)
+            conn.close()
+            self.until(8, 0)
+        release.set()
+
+    def test_documents_are_looked_at_again(self):
+        first = self.f.resolve(self.ref)
+        for number, name in enumerate(("index_digest", "manifest_digest", "config_digest")):
+            release = self.take_all_jobs()
+            if number == 1:
+                os.unlink(self.f.path(first[name]))
+            else:
+                with open(self.f.path(first[name]), "ab") as document:
+                    document.write(b" ")
+            asked = self.ask(1)
+            self.until(8, 1)
+            release.set()
+            self.assertEqual(self.answers(asked), [first])
+            self.assertEqual(self.f.stored(first[name]), self.image.read("sha256:" + first[name]))
+            self.until(0, 0)
+            self.server.faults.clear()
+
+    def test_loose_credentials_count_for_what_is_known_too(self):
+        self.f.credentials({})
+        self.assertEqual(self.f.resolve(self.ref)["status"], "ok")
+        self.f.credentials({}, mode=0o644)
+        self.assertNotEqual(self.f.resolve(self.ref).get("status"), "ok")
+
+    def test_more_questions_than_jobs_wait(self):
+        release = self.hold("/manifests/")
+        asked = self.ask(12)
+        self.until(8, 4)
+        self.ask(1)[0].close()
+        self.until(8, 4)
+        release.set()
+        answers = self.answers(asked)
+        self.assertEqual([a.get("status") for a in answers], ["ok"] * 12, answers)
+        self.until(0, 0)
+
+    def test_stop_while_some_wait(self):
+        release = self.hold("/manifests/")
+        self.ask(9)
+        self.until(8, 1)
+        self.f.process.terminate()
+        self.assertEqual(self.f.process.wait(), 0)
+        release.set()
 
 
 if __name__ == "__main__":
