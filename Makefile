@@ -13,7 +13,7 @@ check:
 	./tests/run
 
 bench:
-	./manage.sh test-packages
+	./manage.sh bench-packages
 	[ -f build-bench/build.ninja ] || meson setup build-bench --buildtype=release
 	ninja -C build-bench
 	HB_BUILD=$(CURDIR)/build-bench ./tests/bench/run $(BENCH)

@@ -32,6 +32,7 @@ run() {
 	quickstart) quickstart ;;
 	build) install_packages build; compile ;;
 	test-packages) install_packages build run test ;; # what make check calls
+	bench-packages) install_packages build run test bench ;; # what make bench calls
 	up | down | status | doctor) ctl "$1" "${rest[@]}" ;;
 	health) health ;;
 
