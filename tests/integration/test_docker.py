@@ -196,7 +196,7 @@ class Actions(Case):
 
 class Timeouts(Case):
     def test_attached_run_is_ended(self):
-        outcome = self.box.run("docker", run_request(IMAGE, ["/bin/sh", "-c", "echo begun; sleep 600"], name="long", timeout=2))
+        outcome = self.box.run("docker", run_request(IMAGE, ["/bin/sh", "-c", "echo begun; sleep 600"], name="long", timeout=8))
         result = outcome["result"]
         self.assertEqual((outcome["state"], outcome["code"]), ("failed", "timeout"))
         self.assertEqual((result["returncode"], result["timed_out"], result["output"]), (124, True, "begun\n"))
@@ -204,7 +204,7 @@ class Timeouts(Case):
         self.assertEqual(self.state("long"), "exited")
 
     def test_with_a_restart_policy_it_stays_ended(self):
-        outcome = self.box.run("docker", run_request(IMAGE, ["/bin/sleep", "600"], name="stubborn", timeout=2,
+        outcome = self.box.run("docker", run_request(IMAGE, ["/bin/sleep", "600"], name="stubborn", timeout=8,
                                                      restart_policy="always"))
         self.assertEqual(outcome["code"], "timeout")
         self.assertEqual(self.state("stubborn"), "exited")
@@ -213,7 +213,7 @@ class Timeouts(Case):
         # ignores SIGTERM, so the engine needs its 10 seconds
         ENGINE.client("run", "-d", "--name", "deaf", "--network", "none", IMAGE, "/bin/sh", "-c",
                       "trap '' TERM; while :; do sleep 1; done")
-        outcome = self.box.docker("stop", container="deaf", timeout=1)
+        outcome = self.box.docker("stop", container="deaf", timeout=4)
         self.assertEqual((outcome["state"], outcome["code"], outcome["result"]["returncode"]), ("failed", "timeout", 124))
         self.assertIn("may still do it", outcome["error"])
         self.assertIn("running", outcome["error"])
@@ -749,8 +749,19 @@ class EngineTrouble(ProxyCase):
                          ("failed", 9, True))
 
     def test_exit_that_nobody_can_tell(self):
+        lost = []
+
+        def lose(request):
+            lost.append(request)
+            return b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"
+
+        def too_late(request):
+            if lost:
+                eventually(lambda: not ENGINE.containers(), "the engine has removed it")
+
         sealed = self.box.sealed("docker", run_request(IMAGE, ["/bin/sh", "-c", "sleep 1"], auto_remove=True))
-        self.proxy.on("POST", "/wait", lambda r: b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "answer")
+        self.proxy.on("POST", "/wait", lose, "answer")
+        self.proxy.on("GET", "/json", too_late)
         outcome = self.box.finish_sealed("docker", sealed)
         self.assertEqual((outcome["state"], outcome["code"]), ("outcome_unknown", "exit_unknown"), outcome)
 

@@ -68,7 +68,7 @@ class Whole(unittest.TestCase):
         self.assertEqual(os.listdir(self.workspace), ["made"])
         final = self.ctl("sandbox", "run", "--approve", "--", "printf", "%s|", "two words", "it's", "$HOME")
         self.assertEqual(final["result"]["output"], "two words|it's|$HOME|")
-        final = self.ctl("sandbox", "run", "--approve", "--timeout", "1", "--", "sleep", "60", code=1)
+        final = self.ctl("sandbox", "run", "--approve", "--timeout", "8", "--", "sleep", "600", code=1)
         self.assertEqual((final["code"], final["result"]["timed_out"]), ("timeout", True))
         self.assertEqual(self.engine.containers(), [])
 

@@ -149,7 +149,7 @@ class Promises:
         self.assertTrue(result["output"].endswith("xEND\n"))
 
     def test_h39_endless_output(self):
-        outcome = self.box.local("yes", timeout=2)
+        outcome = self.box.local("yes", timeout=6)
         result = outcome["result"]
         self.assertEqual((outcome["code"], result["timed_out"], result["returncode"]), ("timeout", True, 124))
         self.assertGreater(result["output_bytes"], 1000000)
@@ -164,7 +164,7 @@ class Promises:
         self.nothing_left()
 
     def test_h39_timeout_ends_the_whole_tree(self):
-        outcome = self.box.local(f"trap '' TERM INT HUP; setsid sleep {self.mark} & sleep {self.mark}", timeout=2)
+        outcome = self.box.local(f"trap '' TERM INT HUP; setsid sleep {self.mark} & sleep {self.mark}", timeout=8)
         self.assertEqual((outcome["state"], outcome["code"]), ("failed", "timeout"))
         self.assertIn("was ended", outcome["error"])
         self.nothing_left()

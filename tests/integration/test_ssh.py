@@ -553,7 +553,7 @@ class Failing(SshCase):
 
     def test_timeout_ends_the_whole_tree_here_and_says_what_it_cannot(self):
         pid_file = self.mark()
-        end = self.box.run("web", f"echo before; trap '' HUP TERM; echo $$ > {pid_file}; sleep 600", timeout=3)
+        end = self.box.run("web", f"echo before; trap '' HUP TERM; echo $$ > {pid_file}; sleep 600", timeout=8)
         self.assertEqual((end["state"], end["code"]), ("failed", "timeout"))
         r = end["result"]
         self.assertEqual((r["returncode"], r["timed_out"], r["output"], r["far_side"]), (124, True, "before\n", "may_run"))
