@@ -173,6 +173,35 @@ static const struct hb_rule sealed_rollback[] = {
 	{"snapshot", HB_RULE_OBJECT, HB_RULE_OPTIONAL, .fields = snapshot_rules,
 	 .field_count = HB_COUNT(snapshot_rules)},
 };
+/* How the data is protected, as recorded on this host. */
+static const struct hb_rule last_backup_rules[] = {
+	{"name", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 255, .check = is_backup,
+	 .must = "a file name inside the backup directory: letters, digits and ._-"},
+	{"created_at", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
+	{"last_verified", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
+};
+static const struct hb_rule last_drill_rules[] = {
+	{"backup", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 1, .max = 255, .check = is_backup,
+	 .must = "a file name inside the backup directory: letters, digits and ._-"},
+	{"at", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
+	{"ok", HB_RULE_BOOL, HB_RULE_REQUIRED, .min = 0},
+	{"of_current", HB_RULE_BOOL, HB_RULE_REQUIRED, .min = 0},
+};
+static const struct hb_rule sealed_upgrade[] = {
+	SEALED_COMMON,
+	{"resolved", HB_RULE_OBJECT, HB_RULE_REQUIRED, .fields = resolved_rules,
+	 .field_count = HB_COUNT(resolved_rules)},
+	{"last_backup", HB_RULE_OBJECT, HB_RULE_OPTIONAL, .fields = last_backup_rules,
+	 .field_count = HB_COUNT(last_backup_rules)},
+	{"last_drill", HB_RULE_OBJECT, HB_RULE_OPTIONAL, .fields = last_drill_rules,
+	 .field_count = HB_COUNT(last_drill_rules)},
+};
+/* Directories that restores have set aside: those removed, and the one kept for undo. */
+static const struct hb_rule sealed_prune[] = {
+	SEALED_COMMON,
+	{"set_aside", HB_RULE_LIST, HB_RULE_REQUIRED, .max = LIST_MAX, .item_max = 4096},
+	{"undo", HB_RULE_TEXT, HB_RULE_REQUIRED, .min = 0, .max = 4096},
+};
 /* What the backup said of itself when it was last verified here. */
 static const struct hb_rule contents_rules[] = {
 	{"created_at", HB_RULE_INT, HB_RULE_REQUIRED, .min = 0, .max = HB_JSON_INT_MAX},
@@ -199,6 +228,8 @@ static const struct hb_rule sealed_restore[] = {
 
 static const struct hb_rule plain_seal[] = SEALED(sealed_plain);
 static const struct hb_rule install_seal[] = SEALED(sealed_install);
+static const struct hb_rule upgrade_seal[] = SEALED(sealed_upgrade);
+static const struct hb_rule prune_seal[] = SEALED(sealed_prune);
 static const struct hb_rule rollback_seal[] = SEALED(sealed_rollback);
 static const struct hb_rule restore_seal[] = SEALED(sealed_restore);
 
@@ -208,12 +239,12 @@ static const struct hb_rule restore_seal[] = SEALED(sealed_restore);
 	}
 
 static const struct hb_schema_action actions[] = {
-	ROW("install", install_rules, install_seal), ROW("upgrade", install_rules, install_seal),
+	ROW("install", install_rules, install_seal), ROW("upgrade", install_rules, upgrade_seal),
 	ROW("stage", install_rules, install_seal),   ROW("rollback", rollback_rules, rollback_seal),
 	ROW("start", service_rules, plain_seal),     ROW("stop", service_rules, plain_seal),
 	ROW("restart", service_rules, plain_seal),   ROW("backup", data_rules, plain_seal),
 	ROW("restore", restore_rules, restore_seal), ROW("remove", data_rules, plain_seal),
-	ROW("prune", service_rules, plain_seal),
+	ROW("prune", service_rules, prune_seal),
 };
 
 static int check(const json_t *request, struct hb_error *err)

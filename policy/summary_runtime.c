@@ -254,6 +254,57 @@ static void draw_restore(struct hb_page *p, const json_t *request, const json_t 
 	hb_draw_quoted(p, "backup image", hb_json_text(c, "image", NULL));
 }
 
+/* When, as a person reads it and exactly. */
+static void at(char text[64], long long seconds)
+{
+	char when[21];
+
+	hb_time_rfc3339(seconds, when);
+	snprintf(text, 64, "%s (%lld)", when, seconds);
+}
+
+/* Whether there is a way back to the data beyond the copy that the upgrade itself makes. */
+static void draw_protection(struct hb_page *p, const json_t *sealed)
+{
+	const json_t *backup = json_object_get(sealed, "last_backup");
+	const json_t *drill = json_object_get(sealed, "last_drill");
+	char text[512], made[64], seen[64];
+
+	at(made, hb_json_int(backup, "created_at", 0));
+	at(seen, hb_json_int(backup, "last_verified", 0));
+	snprintf(text, sizeof(text), "%s, made %s, verified %s", hb_json_text(backup, "name", ""), made,
+		 seen);
+	hb_draw_sealed(p, "last backup", !sealed ? NULL : backup ? text : "none recorded on this host");
+	at(made, hb_json_int(drill, "at", 0));
+	snprintf(text, sizeof(text), "%s %s with %s on %s release",
+		 hb_json_bool(drill, "ok", false) ? "passed" : "FAILED", made,
+		 hb_json_text(drill, "backup", ""),
+		 hb_json_bool(drill, "of_current", false) ? "the current" : "another");
+	hb_draw_sealed(p, "last drill", !sealed ? NULL : drill ? text : "none");
+}
+
+static void protection_consequences(struct hb_page *p, const json_t *sealed)
+{
+	const json_t *drill = json_object_get(sealed, "last_drill");
+
+	if (sealed && !json_object_get(sealed, "last_backup"))
+		hb_draw_warning(p, "no_backup", "there is no backup of the data on this host");
+	if (drill && !hb_json_bool(drill, "ok", false))
+		hb_draw_warning(p, "drill_failed",
+				"the last attempt to start a release with a backup failed");
+}
+
+static void draw_prune(struct hb_page *p, const json_t *sealed)
+{
+	if (!sealed) {
+		hb_draw_sealed(p, "set aside by restores, removed", NULL);
+		hb_draw_sealed(p, "set aside, kept for undo", NULL);
+		return;
+	}
+	hb_draw_list(p, "set aside by restores, removed", json_object_get(sealed, "set_aside"));
+	hb_draw_quoted(p, "set aside, kept for undo", hb_json_text(sealed, "undo", ""));
+}
+
 static void install_consequences(struct hb_page *p, const json_t *request, const json_t *sealed)
 {
 	const json_t *r = json_object_get(sealed, "resolved");
@@ -275,7 +326,8 @@ static void install_consequences(struct hb_page *p, const json_t *request, const
 				"it is stopped");
 		if (now[0] != '\0' && strcmp(now, new) != 0)
 			hb_draw_note(p, "data: the data directory is kept. While nothing runs it is "
-					"copied; the copy belongs to the current release. If the "
+					"copied; the copy lies beside it, is no backup and belongs to "
+					"the current release. If the "
 					"new release does not become healthy, the old one is put "
 					"back with that copy, and what the new one wrote is lost");
 		else
@@ -341,7 +393,8 @@ static void data_consequences(struct hb_page *p, const json_t *request, const ch
 		hb_draw_warning(p, "removes_releases",
 				"releases beyond runtime.keep_releases are removed, never the "
 				"current and the previous one; so are downloads and copies of the "
-				"data that belong to none of those kept");
+				"data that belong to none of those kept, and the data directories "
+				"above that restores have set aside, but never the last of these");
 }
 
 static void service_consequences(struct hb_page *p, const char *action)
@@ -371,6 +424,10 @@ void hb_summary_runtime(struct hb_page *p, const json_t *request)
 		draw_rollback(p, request, sealed);
 	if (is(action, "restore"))
 		draw_restore(p, request, sealed);
+	if (is(action, "prune"))
+		draw_prune(p, sealed);
+	if (is(action, "upgrade"))
+		draw_protection(p, sealed);
 	draw_current(p, sealed);
 	hb_draw_int(p, "timeout", hb_operation_timeout("runtime", request), "s");
 
@@ -378,4 +435,6 @@ void hb_summary_runtime(struct hb_page *p, const json_t *request)
 		install_consequences(p, request, sealed);
 	service_consequences(p, action);
 	data_consequences(p, request, action);
+	if (is(action, "upgrade"))
+		protection_consequences(p, sealed);
 }

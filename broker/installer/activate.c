@@ -362,7 +362,7 @@ int hb_activate_with(struct hb_work *w, const json_t *next, const char *snapshot
 		goto out;
 	copy = copy_needed(old, next, snapshot, err);
 	if (copy < 0 ||
-	    ((copy || snapshot) && hb_snapshot_space(data, copy, snapshot, err) < 0))
+	    ((copy || snapshot) && hb_snapshot_space(data, copy, snapshot, 0, err) < 0))
 		goto out;
 	more = json_pack("{s:O, s:O}", "old", old, "new", json_object_get(next, "manifest_digest"));
 	if (hb_work_step(w, "activate", more, err) < 0)

@@ -26,30 +26,29 @@ struct hb_backup_draft {
 	struct hb_backup_manifest m;
 };
 
-static bool encrypts(const struct hb_work *w)
-{
-	return w->age_fd >= 0;
-}
-
 /* --- room --- */
 
 /* Content that doesn't shrink at all, twice when it is encrypted; the databases twice more to be
  * looked at. */
-static uint64_t room_for(const struct hb_work *w, uint64_t bytes, uint64_t entries,
-			 uint64_t databases)
+static uint64_t room_for(bool encrypts, uint64_t bytes, uint64_t entries, uint64_t databases)
 {
-	return (bytes + bytes / 256 + entries * ENTRY_COST) * (encrypts(w) ? 2 : 1) +
+	return (bytes + bytes / 256 + entries * ENTRY_COST) * (encrypts ? 2 : 1) +
 	       2 * databases + HB_BACKUP_RESERVE;
 }
 
 struct size {
-	uint64_t bytes, entries;
+	uint64_t bytes, entries, max;
+	bool cut;
 };
 
 static int measure(struct hb_walk_entry *e, void *arg, struct hb_error *err)
 {
 	struct size *s = arg;
 
+	if (s->entries == s->max) {
+		s->cut = true;
+		return -1;
+	}
 	s->entries++;
 	s->bytes += S_ISREG(e->st.st_mode) ? (uint64_t)e->st.st_size : 0;
 	return 0;
@@ -67,22 +66,24 @@ static int open_data(const char *data, struct hb_error *err)
 	return hb_fail_errno(err, "data_unreadable", "data directory %s", data);
 }
 
-int hb_backup_room(struct hb_work *w, const char *data, struct hb_error *err)
+int hb_backup_room(const struct hb_backup_store *store, bool encrypts, const char *data,
+		   uint64_t entries_max, struct hb_error *err)
 {
-	struct size s = {0};
+	struct size s = {.max = entries_max ? entries_max : UINT64_MAX};
 	int fd, rc;
 
-	if (hb_backup_store_check(w->backups, err) < 0)
+	if (hb_backup_store_check(store, err) < 0)
 		return -1;
 	fd = open_data(data, err);
 	if (fd < 0)
 		return -1;
 	/* While the service runs, files come and go, and which are databases isn't known yet: the
 	 * exact look comes when it is stopped. */
-	rc = hb_walk(fd, measure, NULL, &s, NULL) < 0
+	rc = hb_walk(fd, measure, NULL, &s, NULL) < 0 && !s.cut
 		     ? 0
-		     : hb_backup_need_room(w->backups->fd, w->backups->path,
-					   room_for(w, s.bytes, s.entries, 0), "a backup", err);
+		     : hb_backup_need_room(store->fd, store->path,
+					   room_for(encrypts, s.bytes, s.entries, 0), "a backup",
+					   err);
 	close(fd);
 	return rc;
 }
@@ -114,7 +115,8 @@ static int draft_write(struct hb_work *w, struct hb_backup_draft *d, int data_fd
 		return -1;
 	if (hb_backup_need_room(
 		    w->backups->fd, w->backups->path,
-		    room_for(w, d->m.bytes, d->m.count, hb_backup_manifest_sqlite_bytes(&d->m)),
+		    room_for(w->age_fd >= 0, d->m.bytes, d->m.count,
+			     hb_backup_manifest_sqlite_bytes(&d->m)),
 		    "a backup", err) < 0)
 		return -1;
 	/* 0600 from the first byte, in a directory that only root enters. */
@@ -137,7 +139,7 @@ int hb_backup_begin(struct hb_work *w, const char *data, struct hb_backup_draft 
 
 	if (hb_backup_store_check(w->backups, err) < 0)
 		return -1;
-	if (!encrypts(w) && hb_config_list(w->config, "runtime.age_recipients", &recipients) > 0)
+	if (w->age_fd < 0 && hb_config_list(w->config, "runtime.age_recipients", &recipients) > 0)
 		return hb_fail(err, "age_missing",
 			       "runtime.age_recipients is set but nothing here can encrypt; see "
 			       "the log of hermes-installer");
@@ -147,7 +149,7 @@ int hb_backup_begin(struct hb_work *w, const char *data, struct hb_backup_draft 
 	d = hb_calloc(1, sizeof *d);
 	d->fd = -1;
 	about_this_host(w, &d->m);
-	hb_backup_name(d->m.created_at, encrypts(w), d->name);
+	hb_backup_name(d->m.created_at, w->age_fd >= 0, d->name);
 	snprintf(d->temporary, sizeof d->temporary, ".new-%s", d->name);
 	rc = draft_write(w, d, data_fd, err);
 	close(data_fd);
@@ -251,7 +253,7 @@ int hb_backup_finish(struct hb_work *w, struct hb_backup_draft *d, const char *c
 	int rc = -1;
 
 	if (hb_backup_check_archive(w, d->fd, &head, &databases, err) < 0 ||
-	    agrees(&d->m, head, err) < 0 || (encrypts(w) && encrypt(w, d, err) < 0) ||
+	    agrees(&d->m, head, err) < 0 || (w->age_fd >= 0 && encrypt(w, d, err) < 0) ||
 	    hb_backup_hash(d->fd, hb_backup_on_hashed, &hash, hex, &size, err) < 0 ||
 	    put_in_place(w, d, err) < 0)
 		goto out;

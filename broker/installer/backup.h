@@ -20,8 +20,10 @@
 struct hb_backup_draft;
 
 /* Is there room for a backup of the data as it is now (an estimate, the service may run)? Code
- * not_enough_space, with numbers. */
-int hb_backup_room(struct hb_work *w, const char *data, struct hb_error *err);
+ * not_enough_space, with numbers. entries_max: look at no more (0: at all), which can only find the
+ * room sufficient when it isn't; for callers that can't wait. */
+int hb_backup_room(const struct hb_backup_store *store, bool encrypts, const char *data,
+		   uint64_t entries_max, struct hb_error *err);
 /* The service is stopped. Codes: data_missing, data_changed, unsafe_link, unsafe_file,
  * not_enough_space, disk_full. */
 int hb_backup_begin(struct hb_work *w, const char *data, struct hb_backup_draft **out,

@@ -338,20 +338,88 @@ int hb_data_clean(const char *path, struct hb_error *err)
 	return rc;
 }
 
+struct aside {
+	char *name;
+	struct timespec moved;
+};
+
+static int by_time(const void *a, const void *b)
+{
+	const struct aside *x = a, *y = b;
+
+	if (x->moved.tv_sec != y->moved.tv_sec)
+		return x->moved.tv_sec < y->moved.tv_sec ? -1 : 1;
+	if (x->moved.tv_nsec != y->moved.tv_nsec)
+		return x->moved.tv_nsec < y->moved.tv_nsec ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+/* Being renamed is the last thing that happened to one: its change time is that of the restore. */
 json_t *hb_data_aside(const char *path)
 {
 	const char *base;
 	int parent = open_parent(path, &base, NULL);
 	json_t *names, *name, *out = json_array();
-	size_t i;
+	struct aside *list;
+	struct stat st;
+	size_t i, count = 0;
 
 	if (parent < 0)
 		return out;
 	names = names_beside(parent, base, ASIDE);
+	list = hb_calloc(json_array_size(names) + 1, sizeof *list);
 	json_array_foreach(names, i, name)
-		json_array_append_new(out, json_sprintf("%.*s%s", (int)(base - path), path,
-							json_string_value(name)));
+	{
+		const char *text = json_string_value(name);
+
+		if (fstatat(parent, text, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+			list[count++] = (struct aside){hb_strdup(text), st.st_ctim};
+	}
+	qsort(list, count, sizeof *list, by_time);
+	for (i = 0; i < count; i++) {
+		json_array_append_new(
+			out, json_sprintf("%.*s%s", (int)(base - path), path, list[i].name));
+		free(list[i].name);
+	}
+	free(list);
 	json_decref(names);
 	close(parent);
 	return out;
+}
+
+json_t *hb_data_aside_old(const char *path)
+{
+	json_t *all = hb_data_aside(path), *old = json_array(), *out;
+	size_t count = json_array_size(all);
+
+	for (size_t i = 0; i + 1 < count && i < HB_DATA_ASIDE_MAX; i++)
+		json_array_append(old, json_array_get(all, i));
+	out = json_pack("{s:o, s:s}", "set_aside", old, "undo",
+			count ? json_string_value(json_array_get(all, count - 1)) : "");
+	json_decref(all);
+	return out;
+}
+
+/* First it gets the name of what may be removed at any time: half removed, it must not look like the
+ * way back of a restore. */
+int hb_data_aside_drop(const char *path, const char *aside, struct hb_error *err)
+{
+	const char *base, *name = strrchr(aside, '/');
+	int parent = open_parent(path, &base, err), rc;
+	char fresh[NAME_MAX + 1];
+
+	if (parent < 0)
+		return -1;
+	name = name ? name + 1 : aside;
+	if (!is_named(name, base, ASIDE)) {
+		close(parent);
+		return hb_fail(err, "data_unusable", "%s is not a directory set aside from %s",
+			       aside, path);
+	}
+	name_of(base, FRESH, name + strlen(name) - ID_LEN, fresh);
+	rc = renameat2(parent, name, parent, fresh, RENAME_NOREPLACE) < 0 || fsync(parent) < 0
+		     ? hb_fail_errno(err, "remove_failed", "%s can't be taken away", aside)
+		     : hb_fs_remove_tree(parent, fresh, err);
+	close(parent);
+	return rc;
 }

@@ -37,7 +37,13 @@ int hb_data_unswap(const json_t *swap, struct hb_error *err);
 
 /* Trees being made that a crash left; only those. */
 int hb_data_clean(const char *path, struct hb_error *err);
-/* Directories set aside: an array of absolute paths. */
+/* Directories set aside: an array of absolute paths, the one of the last restore at the end. */
 json_t *hb_data_aside(const char *path);
+/* What pruning may take, and what it leaves: {"set_aside":[all but the last], "undo": the last or ""}.
+ * At most HB_DATA_ASIDE_MAX at once, the oldest. */
+#define HB_DATA_ASIDE_MAX 16 /* all are shown before they are removed */
+json_t *hb_data_aside_old(const char *path);
+/* Remove one of them. Interrupted, it is finished by hb_data_clean. */
+int hb_data_aside_drop(const char *path, const char *aside, struct hb_error *err);
 
 #endif

@@ -46,14 +46,15 @@ static int enter(int dir, const char *name, int depth, struct hb_error *err)
 	return fd >= 0 ? fd : hb_fail_errno(err, "data_unreadable", "%s in the data", name);
 }
 
-static int measure(int fd, int depth, struct hb_data_size *out, struct hb_error *err)
+static int measure(int fd, int depth, uint64_t max, struct hb_data_size *out,
+		   struct hb_error *err)
 {
 	DIR *dir = list(fd, err);
 	struct dirent *e;
 	struct stat st;
 	int rc = dir ? 0 : -1, child;
 
-	while (rc == 0 && (e = readdir(dir))) {
+	while (rc == 0 && out->entries < max && (e = readdir(dir))) {
 		if (is_dots(e->d_name) || fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		out->entries++;
@@ -61,7 +62,7 @@ static int measure(int fd, int depth, struct hb_data_size *out, struct hb_error 
 		if (!S_ISDIR(st.st_mode))
 			continue;
 		child = enter(fd, e->d_name, depth + 1, err);
-		rc = child < 0 ? -1 : measure(child, depth + 1, out, err);
+		rc = child < 0 ? -1 : measure(child, depth + 1, max, out, err);
 		hb_close(&child);
 	}
 	if (dir)
@@ -69,10 +70,10 @@ static int measure(int fd, int depth, struct hb_data_size *out, struct hb_error 
 	return rc;
 }
 
-int hb_data_measure(int fd, struct hb_data_size *out, struct hb_error *err)
+int hb_data_measure(int fd, uint64_t entries_max, struct hb_data_size *out, struct hb_error *err)
 {
 	*out = (struct hb_data_size){0};
-	return measure(fd, 0, out, err);
+	return measure(fd, 0, entries_max ? entries_max : UINT64_MAX, out, err);
 }
 
 /* --- copying --- */

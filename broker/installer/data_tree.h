@@ -15,8 +15,9 @@ struct hb_data_size {
 	uint64_t entries;
 };
 
-/* Of everything below the directory; a tree that changes meanwhile is measured as it is met. */
-int hb_data_measure(int fd, struct hb_data_size *out, struct hb_error *err);
+/* Of everything below the directory; a tree that changes meanwhile is measured as it is met. It ends after
+ * this many entries (0: never), so that what comes out is the least that it can be. */
+int hb_data_measure(int fd, uint64_t entries_max, struct hb_data_size *out, struct hb_error *err);
 
 /* Everything below `from` into the empty directory `to`, then owner, mode and times of `from`
  * itself. Blocks are shared where the file system can, holes stay holes, hard links between files

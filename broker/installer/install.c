@@ -82,7 +82,7 @@ static uint64_t still_to_fetch(const struct hb_store *s, const struct hb_chain *
 	return sum;
 }
 
-static int check_space(const struct hb_store *s, const struct hb_chain *c, struct hb_error *err)
+int hb_install_space(const struct hb_store *s, const struct hb_chain *c, struct hb_error *err)
 {
 	uint64_t fetch = still_to_fetch(s, c),
 		 unpacked = c->total_size * UNPACK_FACTOR + SPACE_RESERVE;
@@ -210,7 +210,7 @@ static int build(struct hb_work *w, const struct hb_chain *c, json_t **marker, s
 	json_t *made = NULL;
 	int staging, rc = -1;
 
-	if (check_space(w->store, c, err) < 0)
+	if (hb_install_space(w->store, c, err) < 0)
 		return -1;
 	snprintf(name, sizeof name, ".staging-%.32s", w->operation_id);
 	staging = hb_store_staging_create(w->store, name, err);

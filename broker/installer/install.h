@@ -22,6 +22,8 @@ int hb_install_release(struct hb_work *w, struct hb_installed *out, struct hb_er
  * activation names. Nothing is done when it is there. (repull.c) */
 int hb_install_again(struct hb_work *w, const char *manifest, struct hb_error *err);
 void hb_installed_free(struct hb_installed *i);
+/* Refuses (not_enough_space, with numbers) what can't be fetched and unpacked for lack of room. */
+int hb_install_space(const struct hb_store *s, const struct hb_chain *c, struct hb_error *err);
 
 /* Fetch the layers of c; `ready` is called for each in order, once its blob is there, while later
  * ones still download. A failure of `ready` ends the fetch. */

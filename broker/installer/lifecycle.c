@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "broker/installer/activate.h"
+#include "broker/installer/data_swap.h"
 #include "broker/installer/install.h"
 #include "broker/installer/seal.h"
 #include "broker/installer/snapshot.h"
@@ -254,6 +255,26 @@ static int prune_snapshots(const char *data, const json_t *keep, size_t *count, 
 	return rc;
 }
 
+/* Of what restores have set aside, exactly what was shown; the last one stays, for undo. */
+static int prune_aside(const struct hb_work *w, const char *data, struct hb_error *err)
+{
+	const json_t *sealed = json_object_get(w->request, "sealed");
+	json_t *now = hb_seal_prune(w->config), *list = json_object_get(now, "set_aside"), *path;
+	int rc = 0;
+	size_t i;
+
+	if (!json_equal(list, json_object_get(sealed, "set_aside")) ||
+	    !json_equal(json_object_get(now, "undo"), json_object_get(sealed, "undo")))
+		rc = hb_fail(err, "sealed_changed",
+			     "the directories that restores have set aside aren't those that were "
+			     "shown; prepare it again");
+	json_array_foreach (list, i, path)
+		if (rc == 0)
+			rc = hb_data_aside_drop(data, json_string_value(path), err);
+	json_decref(now);
+	return rc;
+}
+
 int hb_work_prune(struct hb_work *w, const char *current, json_t **result, struct hb_error *err)
 {
 	char *data = hb_spec_absolute(hb_config_text(w->config, "runtime.data"));
@@ -261,10 +282,10 @@ int hb_work_prune(struct hb_work *w, const char *current, json_t **result, struc
 	struct hb_buf text = HB_BUF_INIT;
 	uint64_t blobs = 0, blob_bytes = 0;
 	long long release_bytes = 0, copy_bytes = 0;
-	size_t i, copies = 0;
+	size_t i, copies = 0, aside;
 	int rc = all ? 0 : -1;
 
-	if (rc < 0)
+	if (rc < 0 || (rc = prune_aside(w, data, err)) < 0)
 		goto out;
 	keep = choose_kept(all, hb_config_int(w->config, "runtime.keep_releases"), others);
 	json_array_foreach (others, i, marker) {
@@ -279,15 +300,20 @@ int hb_work_prune(struct hb_work *w, const char *current, json_t **result, struc
 		rc = -1;
 		goto out;
 	}
+	aside = json_array_size(
+		json_object_get(json_object_get(w->request, "sealed"), "set_aside"));
 	hb_buf_printf(&text,
 		      "Removed: %zu releases (%.1f MiB), %llu blobs (%.1f MiB), %zu copies of the "
-		      "data (%.1f MiB). Kept: %zu releases.\n",
+		      "data (%.1f MiB), %zu data directories set aside by restores. Kept: %zu "
+		      "releases.\n",
 		      json_array_size(others), mib(release_bytes), (unsigned long long)blobs,
-		      mib((long long)blob_bytes), copies, mib(copy_bytes), json_array_size(keep));
+		      mib((long long)blob_bytes), copies, mib(copy_bytes), aside,
+		      json_array_size(keep));
 	*result = report(&text, current);
 	json_object_set_new(*result, "releases_removed",
 			    json_integer((json_int_t)json_array_size(others)));
 	json_object_set_new(*result, "blobs_removed", json_integer((json_int_t)blobs));
+	json_object_set_new(*result, "set_aside_removed", json_integer((json_int_t)aside));
 out:
 	json_decref(all);
 	json_decref(others);

@@ -86,7 +86,8 @@ int hb_work_backup(struct hb_work *w, const char *current, json_t **result, stru
 	bool desired = false, healthy = false;
 	int rc = -1;
 
-	if (hb_data_check(data, false, 0, err) < 0 || hb_backup_room(w, data, err) < 0 ||
+	if (hb_data_check(data, false, 0, err) < 0 || 
+	    hb_backup_room(w->backups, w->age_fd >= 0, data, 0, err) < 0 ||
 	    hb_desired_get(&desired, err) < 0 || hb_activation_load(&activation, err) < 0 ||
 	    ask_running(w, &healthy, err) < 0 || ask_stop(w, err) < 0)
 		goto out;

@@ -270,6 +270,20 @@ static int check_new(struct hb_installer *in, const json_t *request, const char 
 				 manifest);
 }
 
+static json_t *with_protection(const struct seal_call *s, json_t *resolved)
+{
+	json_t *out = json_pack("{s:o}", "resolved", resolved), *more;
+	char current[HB_HEX256];
+
+	if (strcmp(hb_json_text(s->request, "action", ""), "upgrade") != 0 ||
+	    hb_store_link(&s->in->store, "current", current, NULL) < 0)
+		return out;
+	more = hb_seal_protection(&s->in->backups, current);
+	json_object_update(out, more);
+	json_decref(more);
+	return out;
+}
+
 static void on_resolved(int status, const json_t *body, const struct hb_error *err, void *arg)
 {
 	struct seal_call *s = arg;
@@ -284,13 +298,13 @@ static void on_resolved(int status, const json_t *body, const struct hb_error *e
 	} else if (hb_reply_failed(status, body, &why) == 0 &&
 		   hb_seal_chain(&s->in->store, s->in->process->config, s->request, &c, &why) ==
 			   0) {
-		if (check_new(s->in, s->request, c.manifest, &why) == 0)
+		if (check_new(s->in, s->request, c.manifest, &why) == 0 &&
+		    hb_seal_room(s->in, s->request, &c, NULL, &why) == 0)
 			resolved = hb_seal_resolved(s->in->process->config, s->request, &c, &why);
 		hb_chain_free(&c);
 	}
 	if (resolved)
-		reply_sealed(s->in, s->req, s->request,
-			     json_pack("{s:o}", "resolved", resolved));
+		reply_sealed(s->in, s->req, s->request, with_protection(s, resolved));
 	else
 		refuse(s->req, &why);
 	seal_call_free(s);
@@ -397,6 +411,12 @@ static int seal_now(struct hb_installer *in, struct hb_request *req, const json_
 		more = hb_backup_seal_restore(in, request, err);
 		if (!more)
 			return -1;
+	}
+	if (strcmp(action, "prune") == 0)
+		more = hb_seal_prune(in->process->config);
+	if (hb_seal_room(in, request, NULL, more, err) < 0) {
+		json_decref(more);
+		return -1;
 	}
 	reply_sealed(in, req, request, more);
 	return 0;

@@ -1,5 +1,6 @@
 /*
- * Sealing a runtime operation: names become identities. Used twice, by the same code: when an
+ * Sealing a runtime operation: names become identities (seal.c), and what this host has to say to it is added
+ * (seal_facts.c). Used twice, by the same code: when an
  * operation is prepared, and again by the job worker before it acts, so that what runs is what was
  * approved or nothing at all.
  */
@@ -40,8 +41,20 @@ json_t *hb_seal_current(const struct hb_store *s, const struct hb_config *config
 json_t *hb_seal_rollback(const struct hb_store *s, const struct hb_config *config,
 			 const json_t *request, const char *current, struct hb_error *err);
 
-/* What no operation is begun for: policy, bounds, floor, configuration. */
+/* The sealed fields of a prune: {set_aside:[paths that are removed], undo: the one that stays or ""}. */
+json_t *hb_seal_prune(const struct hb_config *config);
+/* What an upgrade shows of how the data is protected: {last_backup?:{name, created_at, last_verified},
+ * last_drill?:{backup, at, ok, of_current}}. A note, from records on this host: not compared again. */
+struct hb_backup_store;
+json_t *hb_seal_protection(const struct hb_backup_store *backups, const char *current);
+/* Refuses what there is no room for, with numbers, as far as that is seen quickly; the job looks again,
+ * at everything. c: what would be installed, or NULL; more: what is sealed of a rollback or restore.
+ * Code not_enough_space. */
 struct hb_installer;
+int hb_seal_room(struct hb_installer *in, const json_t *request, const struct hb_chain *c,
+		 const json_t *more, struct hb_error *err);
+
+/* What no operation is begun for: policy, bounds, floor, configuration. */
 int hb_seal_check(struct hb_installer *in, const json_t *request, struct hb_error *err);
 
 /* POST /seal */

@@ -103,10 +103,10 @@ static int open_in(int root, const char *id, const char *name, struct hb_error *
 }
 
 /* Adds what a copy of the directory takes; consumes the descriptor. */
-static int add_size(int fd, uint64_t *need, struct hb_error *err)
+static int add_size(int fd, uint64_t entries_max, uint64_t *need, struct hb_error *err)
 {
 	struct hb_data_size size;
-	int rc = fd < 0 ? -1 : hb_data_measure(fd, &size, err);
+	int rc = fd < 0 ? -1 : hb_data_measure(fd, entries_max, &size, err);
 
 	if (rc == 0)
 		*need += size.bytes + size.entries * INODE_COST;
@@ -114,18 +114,19 @@ static int add_size(int fd, uint64_t *need, struct hb_error *err)
 	return rc;
 }
 
-int hb_snapshot_space(const char *data, bool take, const char *snapshot, struct hb_error *err)
+int hb_snapshot_space(const char *data, bool take, const char *snapshot, uint64_t entries_max,
+		      struct hb_error *err)
 {
 	uint64_t bytes, inodes, need = SPACE_RESERVE;
 	const char *name;
 	char *parent = NULL;
 	int root = -1, rc = -1;
 
-	if (take && add_size(data_open(data, err), &need, err) < 0)
+	if (take && add_size(data_open(data, err), entries_max, &need, err) < 0)
 		return -1;
 	if (snapshot) {
 		root = root_open(data, false, err);
-		if (root < 0 || add_size(open_in(root, snapshot, "data", err), &need, err) < 0)
+		if (root < 0 || add_size(open_in(root, snapshot, "data", err), entries_max, &need, err) < 0)
 			goto out;
 	}
 	parent = root_parent(data, &name);

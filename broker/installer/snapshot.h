@@ -16,6 +16,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "common/error.h"
 
@@ -24,8 +25,10 @@
 char *hb_data_reach(const char *data);
 
 /* Refuses (not_enough_space, with numbers) when a copy of the data (take) and one of this snapshot
- * (or NULL) don't fit. Nothing is changed. */
-int hb_snapshot_space(const char *data, bool take, const char *snapshot, struct hb_error *err);
+ * (or NULL) don't fit. Nothing is changed. entries_max: as of hb_data_measure, for callers that can't
+ * wait. */
+int hb_snapshot_space(const char *data, bool take, const char *snapshot, uint64_t entries_max,
+		      struct hb_error *err);
 
 /* The payload must be stopped. `about` holds {release, image, version}. *taken gets what the
  * journal needs for hb_snapshot_back: {id, data, dev, ino}. Durable when it returns 0; after a

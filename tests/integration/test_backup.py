@@ -474,6 +474,31 @@ class Known(BackupTest):
         self.assertEqual(tree(box.data), before)
 
 
+class SetAside(BackupTest):
+    def test_prune_takes_what_was_shown_and_never_the_last(self):
+        box = self.box()
+        nothing = box.sealed("prune")
+        self.assertEqual((nothing["sealed"]["set_aside"], nothing["sealed"]["undo"]), ([], ""))
+        self.assertNotIn("last_backup", box.sealed("upgrade", image=box.image(mark="next"))["sealed"])
+        name, aside = self.back_up(box), []
+        for n in range(3):
+            write(box.data + "/number", str(n).encode())
+            aside.append(self.succeeded(box.run("restore", backup=name))["set_aside"])
+        self.failed(box.finish(box.begin(nothing)), "sealed_changed")
+        # Others beside it are nobody's to take.
+        os.makedirs(box.data + ".before-mine")
+        request = box.sealed("prune")
+        self.assertEqual((request["sealed"]["set_aside"], request["sealed"]["undo"]), (aside[:2], aside[2]))
+        result = self.succeeded(box.finish(box.begin(request)))
+        self.assertEqual(result["set_aside_removed"], 2)
+        self.assertEqual([os.path.exists(a) for a in aside], [False, False, True])
+        self.assertEqual(read(aside[2] + "/number"), "2")
+        self.assertTrue(os.path.isdir(box.data + ".before-mine"))
+        self.assertEqual(box.sealed("prune")["sealed"]["set_aside"], [])
+        box.until("healthy")
+        self.assertEqual(self.leftovers(box), [])
+
+
 class Keeping(BackupTest):
     def test_retention_by_count(self):
         box = self.box(settings={"runtime.backup_keep": "2"})
@@ -547,6 +572,12 @@ class Drill(BackupTest):
         # A verification afterwards doesn't forget it.
         self.check(box, name)
         self.assertEqual(self.listed(box)[0]["drill"], drill)
+        # Who approves the next upgrade is told.
+        sealed = box.sealed("upgrade", image=box.image(mark="next"))["sealed"]
+        record = self.listed(box)[0]
+        self.assertEqual(sealed["last_backup"], {k: record[k] for k in ("name", "created_at", "last_verified")})
+        self.assertEqual(sealed["last_drill"], {"backup": name, "at": drill["at"], "ok": True, "of_current": True})
+        self.assertNotIn("last_drill", box.sealed(image=box.image(mark="next"))["sealed"])
 
     def test_a_drill_that_fails_says_why(self):
         box = self.box(install=False, settings={"runtime.start_timeout": "2"})
@@ -565,6 +596,7 @@ class Drill(BackupTest):
         drill = self.listed(box)[0]["drill"]
         self.assertEqual((drill["ok"], drill["code"]), (False, check["drill"]["code"]))
         self.assertTrue(drill["error"])
+        self.assertFalse(box.sealed("upgrade", image=box.image(mark="next"))["sealed"]["last_drill"]["ok"])
         self.assertEqual(box.until("healthy")["process"]["pid"], pid)
         self.assertEqual(self.leftovers(box), [])
         self.assertEqual(len(box.children(box.state.uid("runtime"))), 1)
@@ -719,11 +751,14 @@ class FullDisk(BackupTest):
         where = self.small("12m")
         box = self.box(settings={"runtime.backup_dir": where})
         self.backups = where
+        request = box.sealed("backup")
         write(box.data + "/large", os.urandom(8 << 20))
         pid = box.runtime()["process"]["pid"]
-        message = self.failed(box.run("backup"), "not_enough_space")
-        self.assertRegex(message, r"has \d+ MiB free and about \d+ MiB are needed.*free \d+ MiB more")
-        self.assertIn(where, message)
+        # Before anybody is asked, and again when the room is gone since.
+        for message in (self.refused(box.seal("backup"), "not_enough_space"),
+                        self.failed(box.finish(box.begin(request)), "not_enough_space")):
+            self.assertRegex(message, r"has \d+ MiB free and about \d+ MiB are needed.*free \d+ MiB more")
+            self.assertIn(where, message)
         self.assertEqual(box.runtime()["process"]["pid"], pid)
         self.assertEqual(os.listdir(where), [])
         os.unlink(box.data + "/large")
@@ -752,7 +787,7 @@ class FullDisk(BackupTest):
         write(box.data + "/large", bytes(60 << 20))
         name = self.back_up(box)
         os.unlink(box.data + "/large")
-        place = self.small("40m")
+        place = self.small("200m")
         os.chmod(place, 0o755)
         box.stop("installer")
         shutil.copytree(box.data, place + "/data", symlinks=True)
@@ -764,8 +799,11 @@ class FullDisk(BackupTest):
         box.start("installer")
         self.succeeded(box.run("restart"))
         before = tree(box.data)
-        message = self.failed(box.run("restore", backup=name), "not_enough_space")
-        self.assertRegex(message, r"free \d+ MiB more")
+        request = box.sealed("restore", backup=name)
+        subprocess.run(["mount", "-o", "remount,size=40m", place], check=True)
+        for message in (self.refused(box.seal("restore", backup=name), "not_enough_space"),
+                        self.failed(box.finish(box.begin(request)), "not_enough_space")):
+            self.assertRegex(message, r"free \d+ MiB more")
         self.assertEqual(tree(box.data), before)
         self.assertEqual(self.leftovers(box), [])
         self.assertTrue(box.serves())

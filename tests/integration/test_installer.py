@@ -64,6 +64,11 @@ class InstallerTest(unittest.TestCase):
         self.assertEqual(status["result"]["returncode"], 1)
         return status["error"]
 
+    def refused(self, answer, code):
+        self.assertEqual(answer.get("code"), code, answer)
+        self.assertTrue(answer["error"])
+        return answer["error"]
+
     def nothing_installed(self, box):
         self.assertIsNone(box.link("current"))
         self.assertEqual(box.releases(hidden=True), [])
@@ -204,10 +209,6 @@ class Whole(InstallerTest):
 
 
 class Refusals(InstallerTest):
-    def refused(self, answer, code):
-        self.assertEqual(answer.get("code"), code, answer)
-        self.assertTrue(answer["error"])
-
     def test_grants(self):
         box = self.box()
         request = box.sealed(image=box.image())
@@ -795,12 +796,18 @@ class FullDisk(InstallerTest):
                 pass
 
     def test_h22_too_little_space_is_refused_with_numbers(self):
-        box = self.box(storage=self.small("60m"))
-        status = box.run(image=box.image())
-        message = self.failed(status, "not_enough_space")
-        self.assertIn(box.storage, message)
-        self.assertRegex(message, r"free \d+ MiB more")
+        storage = self.small("90m")
+        box = self.box(storage=storage)
+        request = box.sealed(image=box.image())
+        self.fill(storage)
+        # Before anybody is asked, and again when the room is gone since.
+        for message in (self.refused(box.seal(image=box.image()), "not_enough_space"),
+                        self.failed(box.finish(box.begin(request)), "not_enough_space")):
+            self.assertIn(storage, message)
+            self.assertRegex(message, r"has \d+ MiB free and about \d+ MiB are needed.*free \d+ MiB more")
         self.nothing_installed(box)
+        os.unlink(os.path.join(storage, "filler"))
+        self.succeeded(box.run(image=box.image()))
 
     def test_h22_disk_full_while_unpacking(self):
         storage = self.small("90m")

@@ -697,13 +697,17 @@ class FullDisk(LifecycleTest):
         box = Box()
         self.addCleanup(box.__exit__)
         top = self.small("40m", box)
-        one, = self.installed(box, 1)
+        self.installed(box, 1)
+        image = self.image(box, 2)
+        request = box.sealed("upgrade", image=image)
         with open(os.path.join(box.data, "big"), "wb") as f:
             f.write(os.urandom(24 << 20))
         pid = box.until("healthy")["process"]["pid"]
-        message = self.failed(box.run("upgrade", image=self.image(box, 2)), "not_enough_space")
-        self.assertIn(top, message)
-        self.assertRegex(message, r"free \d+ MiB more. Nothing was changed")
+        # Before anybody is asked, and again when the room is gone since.
+        for message in (self.refused(box.seal("upgrade", image=image), "not_enough_space"),
+                        self.failed(box.finish(box.begin(request)), "not_enough_space")):
+            self.assertIn(top, message)
+            self.assertRegex(message, r"free \d+ MiB more. Nothing was changed")
         self.assertEqual(box.runtime()["process"]["pid"], pid)
         os.unlink(os.path.join(box.data, "big"))
         self.succeeded(box.run("upgrade", image=self.image(box, 2)))

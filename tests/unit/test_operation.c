@@ -579,8 +579,7 @@ END_TEST
 
 START_TEST(test_sealed_without_resolved)
 {
-	static const char *const plain[] = {"start", "stop",   "restart",
-					    "prune", "backup", "remove"};
+	static const char *const plain[] = {"start", "stop", "restart", "backup", "remove"};
 
 	for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
 		char *text = hb_asprintf(
@@ -594,6 +593,13 @@ START_TEST(test_sealed_without_resolved)
 		ck_fails(check_sealed("runtime", text, err), "unknown_field");
 		free(text);
 	}
+	ck_works(check_sealed("runtime",
+			      "{\"action\":\"prune\",\"timeout\":9,\"sealed\":{" CURRENT
+			      ",\"set_aside\":[\"/a\"],\"undo\":\"/b\"}}",
+			      err));
+	ck_fails(check_sealed("runtime", "{\"action\":\"prune\",\"timeout\":9,\"sealed\":{" CURRENT "}}",
+			      err),
+		 "missing_field");
 	ck_works(check_sealed(
 		"runtime",
 		"{\"action\":\"rollback\",\"data\":\"keep\",\"timeout\":9,\"sealed\":{" CURRENT
