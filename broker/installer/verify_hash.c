@@ -1,4 +1,5 @@
-/* Two hashing threads behind a queue of open files. */
+/* Two hashing threads behind a queue of open files. Most files are small, and waking a thread costs more than hashing one:
+ * files are taken several at a time, and nobody is woken who isn't waiting for enough. */
 #include "broker/installer/verify_hash.h"
 
 #include <errno.h>
@@ -14,7 +15,8 @@
 #include "common/fs.h"
 
 #define THREADS 2
-#define QUEUE 64
+#define QUEUE 128
+#define BATCH 16 /* taken at once; as much room must be free before the walk goes on */
 #define READ_SIZE ((size_t)256 * 1024)
 #define SHOWN 20
 
@@ -31,9 +33,10 @@ struct difference {
 
 struct hb_verify_hash {
 	pthread_mutex_t lock;
-	pthread_cond_t changed;
+	pthread_cond_t filled, drained;
 	struct job queue[QUEUE];
-	size_t head, count;
+	size_t head, count, waiting; /* waiting: threads without work */
+	bool full;                   /* the walk waits */
 	bool ending, failed;
 	struct hb_error error;
 	uint64_t files, bytes;
@@ -124,31 +127,34 @@ static int hash_file(const struct job *j, struct hb_sha256 *hash, unsigned char 
 	return 0;
 }
 
-static bool take(struct hb_verify_hash *h, struct job *j)
+/* Up to BATCH files; 0 at the end. */
+static size_t take(struct hb_verify_hash *h, struct job jobs[BATCH])
 {
-	bool got;
+	size_t n;
 
 	pthread_mutex_lock(&h->lock);
-	while (h->count == 0 && !h->ending)
-		pthread_cond_wait(&h->changed, &h->lock);
-	got = h->count > 0;
-	if (got) {
-		*j = h->queue[h->head];
+	while (h->count == 0 && !h->ending) {
+		h->waiting++;
+		pthread_cond_wait(&h->filled, &h->lock);
+		h->waiting--;
+	}
+	for (n = 0; n < BATCH && h->count > 0; n++) {
+		jobs[n] = h->queue[h->head];
 		h->head = (h->head + 1) % QUEUE;
 		h->count--;
-		pthread_cond_broadcast(&h->changed);
 	}
+	if (h->full && h->count <= QUEUE - BATCH)
+		pthread_cond_signal(&h->drained);
 	pthread_mutex_unlock(&h->lock);
-	return got;
+	return n;
 }
 
-static void finish(struct hb_verify_hash *h, struct job *j, int rc, const struct hb_error *err)
+static void finish(struct hb_verify_hash *h, uint64_t files, uint64_t bytes, int rc,
+		   const struct hb_error *err)
 {
-	hb_close(&j->fd);
-	free(j->path);
 	pthread_mutex_lock(&h->lock);
-	h->files++;
-	h->bytes += j->size;
+	h->files += files;
+	h->bytes += bytes;
 	if (rc < 0 && !h->failed) {
 		h->failed = true;
 		h->error = *err;
@@ -156,21 +162,43 @@ static void finish(struct hb_verify_hash *h, struct job *j, int rc, const struct
 	pthread_mutex_unlock(&h->lock);
 }
 
+static int look_at(struct hb_verify_hash *h, struct job *j, struct hb_sha256 *hash,
+		   unsigned char *buffer, struct hb_error *err)
+{
+	char hex[HB_HEX256];
+	int rc = hash_file(j, hash, buffer, hex, err);
+
+	if (rc == 0 && strcmp(hex, j->sha256) != 0)
+		hb_verify_difference(h, j->path, "content", j->sha256, hex);
+	hb_close(&j->fd);
+	free(j->path);
+	return rc;
+}
+
 static void *thread_main(void *arg)
 {
 	struct hb_verify_hash *h = arg;
 	unsigned char *buffer = hb_calloc(1, READ_SIZE);
 	struct hb_sha256 *hash = hb_sha256_new();
+	struct job jobs[BATCH];
 	struct hb_error err;
-	struct job j;
-	char hex[HB_HEX256];
+	uint64_t bytes;
+	size_t n;
 	int rc;
 
-	while (take(h, &j)) {
-		rc = hash_file(&j, hash, buffer, hex, &err);
-		if (rc == 0 && strcmp(hex, j.sha256) != 0)
-			hb_verify_difference(h, j.path, "content", j.sha256, hex);
-		finish(h, &j, rc, &err);
+	while ((n = take(h, jobs)) > 0) {
+		bytes = 0;
+		rc = 0;
+		for (size_t i = 0; i < n; i++) {
+			struct hb_error why;
+
+			bytes += jobs[i].size;
+			if (look_at(h, &jobs[i], hash, buffer, &why) < 0) {
+				rc = -1;
+				err = why;
+			}
+		}
+		finish(h, n, bytes, rc, &err);
 	}
 	hb_sha256_free(hash);
 	free(buffer);
@@ -183,7 +211,8 @@ int hb_verify_hash_start(struct hb_verify_hash **out, struct hb_error *err)
 	int rc;
 
 	pthread_mutex_init(&h->lock, NULL);
-	pthread_cond_init(&h->changed, NULL);
+	pthread_cond_init(&h->filled, NULL);
+	pthread_cond_init(&h->drained, NULL);
 	for (; h->started < THREADS; h->started++) {
 		rc = pthread_create(&h->threads[h->started], NULL, thread_main, h);
 		if (rc != 0) {
@@ -203,10 +232,16 @@ void hb_verify_hash_add(struct hb_verify_hash *h, int fd, const char *path, uint
 
 	memcpy(j.sha256, sha256, sizeof(j.sha256));
 	pthread_mutex_lock(&h->lock);
-	while (h->count == QUEUE)
-		pthread_cond_wait(&h->changed, &h->lock);
+	if (h->count == QUEUE) {
+		h->full = true;
+		while (h->count > QUEUE - BATCH)
+			pthread_cond_wait(&h->drained, &h->lock);
+		h->full = false;
+	}
 	h->queue[(h->head + h->count++) % QUEUE] = j;
-	pthread_cond_broadcast(&h->changed);
+	/* One that waits alone is woken for the first file, both for a batch: a large file is never left lying. */
+	if (h->waiting > 0 && (h->count == 1 || h->count % BATCH == 0))
+		pthread_cond_signal(&h->filled);
 	pthread_mutex_unlock(&h->lock);
 }
 
@@ -214,7 +249,7 @@ int hb_verify_hash_end(struct hb_verify_hash *h, struct hb_error *err)
 {
 	pthread_mutex_lock(&h->lock);
 	h->ending = true;
-	pthread_cond_broadcast(&h->changed);
+	pthread_cond_broadcast(&h->filled);
 	pthread_mutex_unlock(&h->lock);
 	while (h->started > 0)
 		pthread_join(h->threads[--h->started], NULL);
@@ -241,6 +276,7 @@ void hb_verify_hash_free(struct hb_verify_hash *h)
 	for (size_t i = 0; i < h->shown; i++)
 		free_difference(&h->first[i]);
 	pthread_mutex_destroy(&h->lock);
-	pthread_cond_destroy(&h->changed);
+	pthread_cond_destroy(&h->filled);
+	pthread_cond_destroy(&h->drained);
 	free(h);
 }

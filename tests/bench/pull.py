@@ -4,6 +4,7 @@ and by the tools of the field, each on a file system made for it.
 What is counted for everybody: wall time from the command to the end of the file system's sync, CPU seconds of all its
 processes (a daemon's own too), and the highest sampled sum of PSS. The registry's work is nobody's.
 """
+import contextlib
 import hashlib
 import json
 import os
@@ -121,12 +122,17 @@ class Pull:
 
     # --- ours ---
 
+    @contextlib.contextmanager
     def system(self, where):
+        """A whole installation that runs, and its launcher's pid; nothing of it is left running."""
         s = System(where, self.ref, self.registry.host)
         s.ctl("setup", "--image", self.ref, "--insecure-registry", s.registry, *s.settings(), check=0)
         s.ctl("up", check=0)
-        with open(os.path.join(s.state, "run", "launcher.pid"), encoding="ascii") as f:
-            return s, int(f.read())
+        try:
+            with open(os.path.join(s.state, "run", "launcher.pid"), encoding="ascii") as f:
+                yield s, int(f.read())
+        finally:
+            s.ctl("down", check=0)
 
     @staticmethod
     def stage(s, image):
@@ -134,7 +140,10 @@ class Pull:
         return s.ctl("runtime", "stage", "--image", image, check=0)
 
     def hermes(self, volume):
-        s, root = self.system(volume.path)
+        with self.system(volume.path) as (s, root):
+            return self.timed_stage(volume, s, root)
+
+    def timed_stage(self, volume, s, root):
         releases = os.path.join(s.dir, "storage", "releases")
         volume.sync()
         peak, before, began = PeakMemory(root, "hermes"), cpu(tree(root)), time.monotonic()
@@ -151,10 +160,8 @@ class Pull:
         used, memory = cpu(tree(root)) - before, peak.end()
         if client.returncode:
             raise SystemExit("hermesctl runtime stage: " + said[-2000:])
-        rootfs = os.path.join(releases, os.listdir(releases)[0], "rootfs")
         if self.tree is None:
-            self.tree = self.listing(rootfs)
-        s.ctl("down", check=0)
+            self.tree = self.listing(os.path.join(releases, os.listdir(releases)[0], "rootfs"))
         return wall, used, memory
 
     # --- peers ---
@@ -255,30 +262,36 @@ class Pull:
 
     def again(self):
         """Re-hashing a release, and what an upgrade that shares layers fetches."""
-        volume, log = self.volume(), self.registry.log
+        volume = self.volume()
         try:
-            s, _ = self.system(volume.path)
-            self.stage(s, self.ref)
-            releases = os.path.join(s.dir, "storage", "releases")
-            with open(os.path.join(releases, os.listdir(releases)[0], "COMPLETE"), encoding="utf-8") as f:
-                size = json.load(f)["bytes"]
-            walls = []
-            for _ in range(5):
-                began = time.monotonic()
-                self.stage(s, self.ref)  # complete already: hashed whole, against its manifest
-                walls.append(time.monotonic() - began)
-            wall = statistics.median(walls)
-            table("a complete release hashed again", ["MB", "s", "GB/s"],
-                  [["%.0f" % (size / 1e6), "%.2f" % wall, "%.2f" % (size / 1e9 / wall)]])
-            digest = self.image.successor()
-            self.registry.push(self.image.layout, "next", "bench/app:2")
-            at = os.path.getsize(log)
-            self.stage(s, "%s/bench/app:2@%s" % (self.registry.host, digest))
-            table("an upgrade that shares all layers but one", ["image, bytes", "sent by the registry, bytes"],
-                  [[sum(d["size"] for d in self.image.manifest["layers"]), self.sent(log, at)]])
-            s.ctl("down", check=0)
+            with self.system(volume.path) as (s, _):
+                self.stage(s, self.ref)
+                self.hashed(s)
+                self.shared(s)
         finally:
             volume.close()
+
+    def hashed(self, s):
+        releases = os.path.join(s.dir, "storage", "releases")
+        with open(os.path.join(releases, os.listdir(releases)[0], "COMPLETE"), encoding="utf-8") as f:
+            size = json.load(f)["bytes"]
+        walls = []
+        for _ in range(5):
+            began = time.monotonic()
+            self.stage(s, self.ref)  # complete already: hashed whole, against its manifest
+            walls.append(time.monotonic() - began)
+        wall = statistics.median(walls)
+        table("a complete release hashed again", ["MB", "s", "GB/s"],
+              [["%.0f" % (size / 1e6), "%.2f" % wall, "%.2f" % (size / 1e9 / wall)]])
+
+    def shared(self, s):
+        digest = self.image.successor()
+        self.registry.push(self.image.layout, "next", "bench/app:2")
+        log = self.registry.log
+        at = os.path.getsize(log)
+        self.stage(s, "%s/bench/app:2@%s" % (self.registry.host, digest))
+        table("an upgrade that shares all layers but one", ["image, bytes", "sent by the registry, bytes"],
+              [[sum(d["size"] for d in self.image.manifest["layers"]), self.sent(log, at)]])
 
     @staticmethod
     def sent(log, at):
