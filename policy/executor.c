@@ -23,7 +23,8 @@
 #include "policy/operation.h"
 
 #define LINE_MAX (2u << 20) /* 12,000 characters of output, escaped, several times */
-#define TASKS_MAX 64        /* callers that wait for a seal at once */
+#define TASKS_MAX 256       /* questions that may wait: a burst of clients, not an attack */
+#define TASKS_ACTIVE_MAX 8  /* worked on at once: more only get in each other's way at the engine */
 #define STOP_SECONDS 20     /* for workers to end what they started */
 
 /* --- in the worker --- */
@@ -124,6 +125,7 @@ static _Noreturn void worker(struct hb_exec_job *job, int fd, pid_t executor)
 /* --- in the executor --- */
 
 static void jobs_next(struct hb_executor *ex);
+static void tasks_next(struct hb_executor *ex);
 
 static void job_free(struct hb_exec_job *job)
 {
@@ -185,6 +187,7 @@ static void job_end(struct hb_exec_job *job, const json_t *line)
 		ex->task_count--;
 		job->done(result, message || !line ? &err : NULL, job->arg);
 		job_free(job);
+		tasks_next(ex);
 		return;
 	}
 	TAILQ_REMOVE(&ex->active, job, next);
@@ -360,14 +363,46 @@ int hb_exec_take(struct hb_executor *ex, const struct hb_execute *x, const char 
 	return 0;
 }
 
+/* Its time began when it was asked: who asks does not wait longer because others were first. */
+static int start_task(struct hb_exec_job *job, struct hb_error *err)
+{
+	struct hb_executor *ex = job->ex;
+	int64_t waited = (hb_monotonic_ms() - job->started_ms) / 1000;
+
+	if (waited >= job->seconds)
+		return hb_fail(err, "busy", "too many requests were there before this one; try again");
+	job->seconds -= (int)waited;
+	if (fork_worker(job, 2, err) < 0)
+		return -1;
+	TAILQ_INSERT_TAIL(&ex->tasks, job, next);
+	ex->task_count++;
+	return 0;
+}
+
+static void tasks_next(struct hb_executor *ex)
+{
+	struct hb_exec_job *job;
+	struct hb_error err;
+
+	while (!ex->stopping && ex->task_count < TASKS_ACTIVE_MAX &&
+	       (job = TAILQ_FIRST(&ex->tasks_waiting))) {
+		TAILQ_REMOVE(&ex->tasks_waiting, job, next);
+		ex->task_waiting_count--;
+		if (start_task(job, &err) == 0)
+			continue;
+		job->done(NULL, &err, job->arg);
+		job_free(job);
+	}
+}
+
 int hb_executor_task(struct hb_executor *ex, hb_executor_work work, const json_t *input,
 		     int seconds, hb_task_done done, void *arg, struct hb_error *err)
 {
 	struct hb_exec_job *job;
 
-	if (ex->stopping || ex->task_count >= TASKS_MAX)
+	if (ex->stopping || ex->task_waiting_count >= TASKS_MAX)
 		return hb_fail(err, "busy", "%zu requests are being worked on already; try again",
-			       ex->task_count);
+			       ex->task_count + ex->task_waiting_count);
 	job = hb_calloc(1, sizeof *job);
 	job->ex = ex;
 	job->work = work;
@@ -375,13 +410,16 @@ int hb_executor_task(struct hb_executor *ex, hb_executor_work work, const json_t
 	job->seconds = seconds;
 	job->done = done;
 	job->arg = arg;
-	if (fork_worker(job, 2, err) < 0) {
-		job_free(job);
-		return -1;
+	job->started_ms = hb_monotonic_ms();
+	if (ex->task_count >= TASKS_ACTIVE_MAX) {
+		TAILQ_INSERT_TAIL(&ex->tasks_waiting, job, next);
+		ex->task_waiting_count++;
+		return 0;
 	}
-	TAILQ_INSERT_TAIL(&ex->tasks, job, next);
-	ex->task_count++;
-	return 0;
+	if (start_task(job, err) == 0)
+		return 0;
+	job_free(job);
+	return -1;
 }
 
 /* --- its life --- */
@@ -411,6 +449,7 @@ int hb_executor_new(const struct hb_executor_options *options, struct hb_executo
 	TAILQ_INIT(&ex->active);
 	TAILQ_INIT(&ex->waiting);
 	TAILQ_INIT(&ex->tasks);
+	TAILQ_INIT(&ex->tasks_waiting);
 	ex->refused = json_array();
 	if (hb_ledger_open(options->ledger_path, &ex->ledger, recovered, err) < 0) {
 		hb_executor_free(ex);
@@ -427,6 +466,7 @@ void hb_executor_free(struct hb_executor *ex)
 	list_free(&ex->active);
 	list_free(&ex->waiting);
 	list_free(&ex->tasks);
+	list_free(&ex->tasks_waiting);
 	if (ex->stop_timer)
 		event_free(ex->stop_timer);
 	json_decref(ex->refused);

@@ -11,7 +11,8 @@
  *   its turn   gate passed (burnt), intent in the audit log, worker
  *   its end    ledger, audit log
  *
- * Tasks are questions without a grant (sealing, listing): same workers, nothing recorded.
+ * Tasks are questions without a grant (sealing, listing): same workers, nothing recorded. A few are
+ * worked on at once, more wait in order.
  */
 #ifndef HB_POLICY_EXECUTOR_H
 #define HB_POLICY_EXECUTOR_H
@@ -79,11 +80,11 @@ void hb_executor_handle_status(struct hb_executor *ex, struct hb_request *req);
 /* True when the ledger or the queue knows it; *state (may be NULL) "queued", "executing" or final.
  */
 bool hb_executor_knows(struct hb_executor *ex, const char *operation_id, char state[24]);
-/* {active, queued, tasks} */
+/* {active, queued, tasks, tasks_waiting} */
 json_t *hb_executor_counts(const struct hb_executor *ex);
 
 /* `input` is borrowed; done is called once, from the loop: result borrowed, err NULL for success.
- * Code busy when too many run. */
+ * Code busy when too many wait, or when its `seconds` were over before its turn came. */
 typedef void (*hb_task_done)(const json_t *result, const struct hb_error *err, void *arg);
 int hb_executor_task(struct hb_executor *ex, hb_executor_work work, const json_t *input,
 		     int seconds, hb_task_done done, void *arg, struct hb_error *err);

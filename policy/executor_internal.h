@@ -25,7 +25,7 @@ struct hb_exec_job {
 	bool overdue;
 	struct bufferevent *bev;
 	struct event *timer;
-	int64_t started_ms;
+	int64_t started_ms; /* of a task: when it was asked, until its worker is there */
 };
 
 TAILQ_HEAD(hb_exec_list, hb_exec_job);
@@ -33,8 +33,8 @@ TAILQ_HEAD(hb_exec_list, hb_exec_job);
 struct hb_executor {
 	struct hb_executor_options options;
 	struct hb_ledger *ledger;
-	struct hb_exec_list active, waiting, tasks;
-	size_t active_count, waiting_count, task_count;
+	struct hb_exec_list active, waiting, tasks, tasks_waiting;
+	size_t active_count, waiting_count, task_count, task_waiting_count;
 	json_t *refused; /* {operation_id, error, code}: refused when their turn came, never burnt
 			  */
 	bool stopping;

@@ -193,6 +193,7 @@ bool hb_executor_knows(struct hb_executor *ex, const char *operation_id, char st
 
 json_t *hb_executor_counts(const struct hb_executor *ex)
 {
-	return json_pack("{s:i, s:i, s:i}", "active", (int)ex->active_count, "queued",
-			 (int)ex->waiting_count, "tasks", (int)ex->task_count);
+	return json_pack("{s:i, s:i, s:i, s:i}", "active", (int)ex->active_count, "queued",
+			 (int)ex->waiting_count, "tasks", (int)ex->task_count, "tasks_waiting",
+			 (int)ex->task_waiting_count);
 }

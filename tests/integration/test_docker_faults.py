@@ -1,15 +1,19 @@
 """hermes-docker and engines that no package offers: version windows, changes of version, strange listeners."""
+import json
 import os
 import re
 import sys
 import tempfile
+import threading
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures"))
 
-from docker_harness import DockerBox, eventually  # noqa: E402
+from docker_harness import PATIENCE, DockerBox, eventually  # noqa: E402
 from engine_proxy import FakeEngine  # noqa: E402
+from installer_harness import as_user  # noqa: E402
+from scratch_state import UnixConnection  # noqa: E402
 
 GROUP = 4800 + os.getpid() % 90
 IDENT = "ab" * 32
@@ -33,6 +37,53 @@ class Case(unittest.TestCase):
         self.addCleanup(box.__exit__)
         box.start()
         return box
+
+
+class Burst(Case):
+    CLIENTS, AT_ONCE = 24, 8
+
+    def burst(self, box, answers):
+        """As many requests to seal, each on a connection of its own, all sent before the first answer is read."""
+        body = json.dumps({"feature": "docker", "request": {"action": "stop", "container": IDENT}}).encode()
+
+        def work():
+            connections = [UnixConnection(box.state.socket("docker"), PATIENCE) for _ in range(self.CLIENTS)]
+            for connection in connections:
+                connection.request("POST", "/seal", body)
+            answers = [json.loads(connection.getresponse().read()) for connection in connections]
+            for connection in connections:
+                connection.close()
+            return answers
+
+        answers.extend(as_user(box.state.uid("broker"), [box.state.callers_gid("docker")], work))
+
+    def test_many_clients_at_once_wait_in_order(self):
+        """They neither become as many processes at the engine, nor is anybody sent away."""
+        go, lock, there, most, answers = threading.Event(), threading.Lock(), [], [0], []
+
+        def hold(request):
+            with lock:
+                there.append(1)
+                most[0] = max(most[0], len(there))
+            go.wait(PATIENCE)
+            with lock:
+                there.pop()
+
+        fake = self.engine()
+        fake.on("GET", f"^/containers/{IDENT}/json", hold, "answer")
+        fake.hooks.insert(0, fake.hooks.pop())
+        self.addCleanup(go.set)
+        box = self.box(fake)
+        clients = threading.Thread(target=self.burst, args=(box, answers))
+        clients.start()
+        self.addCleanup(clients.join)
+        eventually(lambda: len(there) == self.AT_ONCE, "as many as may are at the engine")
+        eventually(lambda: box.health()["checks"]["operations"]["tasks_waiting"] >= self.CLIENTS - self.AT_ONCE,
+                   "the others wait")
+        go.set()
+        clients.join(PATIENCE)
+        self.assertEqual([a.get("status", a) for a in answers], ["ok"] * self.CLIENTS)
+        self.assertEqual(most[0], self.AT_ONCE)
 
 
 class Versions(Case):
