@@ -88,7 +88,7 @@ Everyday
   build        install build packages and compile
 
 The service
-  update                       to the configured image
+  update [--plan]              to the configured image; --plan: only show what would change
   rollback                     back to the release before
   backup, backup-list, restore FILE
   lock-images, verify-images   write down the digests of what is installed; compare

@@ -5,13 +5,15 @@
 
 #include "admin/ctl/ctl.h"
 #include "common/json.h"
+#include "policy/summary.h"
 
 /* Which options an action has besides those that all have. */
 #define WITH_IMAGE 1u
 #define WITH_RELEASE 2u
+#define WITH_PLAN 4u
 
 struct wishes {
-	const char *approve, *user, *image, *platform, *pin, *release, *data;
+	const char *approve, *user, *image, *platform, *pin, *release, *data, *plan;
 };
 
 static json_t *request_of(const struct ctl *c, const char *action, unsigned with, const struct wishes *w)
@@ -31,6 +33,42 @@ static json_t *request_of(const struct ctl *c, const char *action, unsigned with
 	return request;
 }
 
+/*
+ * What an approver would be shown, and nothing else: the installer seals it, as it does for the broker, and it ends here.
+ * The broker and the approver never hear of it, so there is nothing that could be approved.
+ */
+static int show_plan(struct ctl *c, json_t *request)
+{
+	json_t *body = json_pack("{s:s, s:o}", "feature", "runtime", "request", request), *warnings = NULL, *w;
+	struct hb_buf text = HB_BUF_INIT;
+	struct hb_error err = {0};
+	json_t *answer = ctl_call(c, HB_PEER_INSTALLER, "POST", "/seal", body, &err);
+	int code = -1;
+	size_t i;
+
+	json_decref(body);
+	if (answer && hb_summary("runtime", json_object_get(answer, "request"), &text, &warnings, &err) == 0)
+		code = CTL_OK;
+	if (code == CTL_OK && !c->json) {
+		fwrite(text.data, 1, text.len, stdout);
+		json_array_foreach(warnings, i, w) {
+			printf("\nNote: ");
+			ctl_print_text(hb_json_text(w, "text", ""));
+		}
+		puts("\nThis is a plan: nothing was asked for and nothing has changed. Without --plan it is asked for.");
+	}
+	if (code == CTL_OK)
+		code = ctl_result(c, json_pack("{s:s, s:O, s:s%, s:O}", "status", "planned", "request",
+					       json_object_get(answer, "request"), "summary", text.data, text.len,
+					       "warnings", warnings), code);
+	else
+		code = ctl_error(c, &err);
+	json_decref(warnings);
+	json_decref(answer);
+	hb_buf_free(&text);
+	return code;
+}
+
 /* The actions differ only in what the request holds. */
 static int operate_command(struct ctl *c, const char *action, unsigned with, int argc, char **argv)
 {
@@ -45,6 +83,8 @@ static int operate_command(struct ctl *c, const char *action, unsigned with, int
 		{"data", "WORD", "keep: as it is (the default); restore: back to the copy of that release", &w.data,
 		 NULL},
 	};
+	const struct ctl_option plan_option = {
+		"plan", NULL, "only show what would be asked for; nothing is asked for and nothing changes", &w.plan, NULL};
 	struct ctl_option options[8] = {
 		{"approve", NULL, "consent in advance; the approver still signs the exact digest", &w.approve, NULL},
 		{"user", "ID", "the user in whose name it is asked", &w.user, NULL},
@@ -60,12 +100,16 @@ static int operate_command(struct ctl *c, const char *action, unsigned with, int
 		options[count++] = image_options[i];
 	for (size_t i = 0; with & WITH_RELEASE && i < sizeof release_options / sizeof release_options[0]; i++)
 		options[count++] = release_options[i];
+	if (with & WITH_PLAN)
+		options[count++] = plan_option;
 	snprintf(name, sizeof name, "runtime %s", action);
 	if (ctl_parse(c, name, options, count, argc, argv, 0, 0) < 0)
 		return CTL_USAGE;
 	if (ctl_open(c, &err) < 0)
 		return ctl_error(c, &err);
 	op.request = request_of(c, action, with, &w);
+	if (w.plan)
+		return show_plan(c, op.request);
 	op.user = w.user;
 	op.approve = w.approve != NULL;
 	code = ctl_operate(c, &op, &final, &err);
@@ -82,7 +126,7 @@ static int operate_command(struct ctl *c, const char *action, unsigned with, int
 	}
 
 OPERATION(install, WITH_IMAGE)
-OPERATION(upgrade, WITH_IMAGE)
+OPERATION(upgrade, WITH_IMAGE | WITH_PLAN)
 OPERATION(rollback, WITH_RELEASE)
 OPERATION(start, 0)
 OPERATION(stop, 0)

@@ -245,7 +245,7 @@ function flow(r) {
 	if (!r?.installed) return empty("Nothing is installed. On the host: ./manage.sh quickstart");
 	const configured = r.configured_digest && !r.installed_image.includes(r.configured_digest);
 	const next = r.staged ? releaseCard("Staged", r.staged.manifest_digest || r.staged.release, (r.staged.image || "").split("@")[0], r.staged.progress ? h("progress", { "aria-label": "Staging" }) : h("p", { class: "help" }, "Switch with ./manage.sh update"))
-		: configured ? releaseCard("Configured", r.configured_digest, r.image.split("@")[0], h("p", { class: "help" }, "Upgrade to it with ./manage.sh update")) : null;
+		: configured ? releaseCard("Configured", r.configured_digest, r.image.split("@")[0], h("p", { class: "help" }, "Look at it with ./manage.sh update --plan, upgrade with ./manage.sh update")) : null;
 	return h("div", { class: "flow" }, releaseCard("Current", r.manifest_digest, r.installed_image.split("@")[0], chip(r.health?.ok ? "healthy" : r.process?.state || "unknown")), h("span", { class: "arrow", "aria-hidden": true }, "→"), next || h("div", { class: "release none" }, h("p", { class: "release-title" }, "Nothing staged"), h("p", { class: "quiet" }, "What runs is what is configured.")));
 }
 

@@ -126,7 +126,8 @@ static void handle_mcp(struct hb_request *req, void *ctx)
 #define LOOKERS (BROKER | HB_PEER_BIT(HB_PEER_ADMIN) | HB_PEER_BIT(HB_PEER_LAUNCHER) | OPERATOR)
 
 const struct hb_route hb_installer_routes[] = {
-	{HB_POST, "/seal", BROKER, 0, 0, hb_seal_handle},
+	/* Sealing only looks and resolves: root on the host may ask what an approver would be shown. */
+	{HB_POST, "/seal", BROKER | OPERATOR, 0, 0, hb_seal_handle},
 	{HB_POST, "/execute", BROKER, 0, 0, handle_execute},
 	{HB_POST, "/status", BROKER, 4096, 0, handle_status},
 	{HB_GET, "/backups", LOOKERS, 0, HB_ROUTE_NOBODY, hb_backup_handle_list},

@@ -141,6 +141,34 @@ class Upgrade(LifecycleTest):
         # Nobody but root reaches it.
         self.assertEqual(os.stat(os.path.dirname(os.path.dirname(copy))).st_mode & 0o7777, 0o700)
 
+    def test_plan_shows_the_upgrade_and_asks_for_nothing(self):
+        # Neither broker nor approver run here: a plan can't be what somebody might approve.
+        box = self.box()
+        one, = self.installed(box, 1)
+        image = self.image(box, 2)
+        sealed = box.sealed("upgrade", image=image)
+        before = box.runtime()
+
+        def plan(*options, check=0):
+            r = subprocess.run([os.path.join(BUILD, "admin/hermesctl"), "--state", box.state.path, *options, "runtime",
+                                "upgrade", "--plan", "--image", image], capture_output=True, text=True,
+                               stdin=subprocess.DEVNULL, timeout=PATIENCE)
+            self.assertEqual(r.returncode, check, r.stdout + r.stderr)
+            return r.stdout
+
+        answer = json.loads(plan("--json"))
+        self.assertEqual((answer["status"], answer["request"]), ("planned", sealed))
+        two = sealed["sealed"]["resolved"]["manifest_digest"]
+        text = plan()
+        for part in (answer["summary"], one, two, "nothing was asked for"):
+            self.assertIn(part, text)
+        after = box.runtime()
+        for name in ("operation", "staged", "manifest_digest", "releases"):
+            self.assertEqual(after[name], before[name], name)
+        self.serving(box, one, 1)
+        self.succeeded(box.run("upgrade", image=image))
+        self.assertEqual(json.loads(plan("--json", check=3))["code"], "already_current")
+
     def test_refused_when_there_is_nothing_to_upgrade(self):
         box = self.box()
         image = self.image(box, 1)
