@@ -42,7 +42,7 @@ struct follow {
 struct admin_events {
 	struct admin *admin;
 	LIST_HEAD(, listener) listeners;
-	size_t count;
+	size_t count; /* those that listen, and those who wait for the answer whether they may */
 	json_t *seen; /* operation id -> state last told */
 	struct follow follows[FOLLOW_MAX];
 	struct hb_client_call *list, *runtime;
@@ -312,6 +312,7 @@ static void wish_answered(int status, const json_t *body, const struct hb_error 
 	json_t *view;
 	char *text;
 
+	w->events->count--; /* its place; listen_now takes it again */
 	if (!w->req)
 		goto out;
 	if (status == 0) {
@@ -353,6 +354,7 @@ void admin_events_listen(struct admin_events *e, struct hb_request *req, const c
 		return;
 	}
 	w = hb_calloc(1, sizeof *w);
+	e->count++; /* else any number could pass while the broker is slow to answer */
 	w->events = e;
 	w->req = req;
 	snprintf(w->id, sizeof w->id, "%s", id);

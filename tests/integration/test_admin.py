@@ -483,6 +483,8 @@ class Edits(Base):
 
 
 class Events(Base):
+    settings = ("approver.denial_cooldown=0",)
+
     @classmethod
     def make(cls):
         super().make()
@@ -513,7 +515,22 @@ class Events(Base):
 
         t = threading.Thread(target=read, daemon=True)
         t.start()
+
+        def end():
+            # A close alone tells the server nothing while the thread still waits in poll: the kernel keeps the socket.
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # the server was first
+            t.join(60)
+
+        self.addCleanup(end)
         return events, t, text
+
+    def listening(self):
+        text = self.get("/metrics", key=None, headers=["Authorization: Bearer " + self.i.secret("admin/scrape-key")])
+        return int([line for line in text.body.decode().splitlines()
+                    if line.startswith("hermes_admin_event_streams ")][0].split()[1])
 
     @staticmethod
     def parse(text):
@@ -566,10 +583,28 @@ class Events(Base):
         wait_for(lambda: self.get("/admin/operations/" + op["operation_id"]).json["state"] == "revoked", "revocation")
 
     def test_too_many_streams_are_refused(self):
+        wait_for(lambda: self.listening() == 0, "the end of the streams of other tests")
         open_streams = [self.stream("/admin/events") for _ in range(16)]
         wait_for(lambda: all(s[0] for s in open_streams), "sixteen streams")
         self.assertEqual(self.get("/admin/events").status, 503)
         self.assertEqual(self.get("/admin/status").status, 200)
+
+    def test_streams_of_one_operation_have_no_more_places_while_the_broker_is_slow(self):
+        op = self.i.prepare("docker", {"action": "list", "all": True}, session="many")
+        self.assertEqual(op.get("status"), "prepared", op)
+        wait_for(lambda: self.listening() == 0, "the end of the streams of other tests")
+        pid = self.i.pid("broker")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            streams = [self.stream("/admin/operations/%s/events" % op["operation_id"]) for _ in range(24)]
+            for _ in range(3):  # accepted after them, so they have been read
+                self.assertEqual(self.get("/app.js").status, 200)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        wait_for(lambda: all(s[2][0] for s in streams), "an answer to each")
+        self.assertLessEqual(sum(" 200 " in s[2][0].split("\r\n")[0] for s in streams), 16)
+        wait_for(lambda: self.i.ctl("deny", op["operation_id"]).get("code") != "unreachable", "the denial")
+        wait_for(lambda: self.listening() == 0, "the end of all of them")
 
     def test_runtime_has_history_and_backups(self):
         r = self.get("/admin/runtime").json
