@@ -28,7 +28,6 @@ struct admin_events;  /* events.c */
 
 struct admin {
 	struct hb_process *process;
-	uint16_t ports[3];                 /* 0-terminated; empty when admin.enabled is no */
 	char names[ADMIN_NAMES_MAX][96];   /* HOST:PORT as a browser writes it */
 	size_t name_count;
 	int wrong_keys;                    /* since the last right one */

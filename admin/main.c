@@ -83,7 +83,6 @@ static int read_listen(struct admin *a, struct hb_bind_address at[2], size_t *co
 	for (size_t i = 0; i < *count; i++) {
 		snprintf(host, sizeof host, strchr(at[i].host, ':') ? "[%s]" : "%s", at[i].host);
 		add_name(a, host, at[i].port);
-		a->ports[i] = (uint16_t)at[i].port;
 	}
 	add_name(a, "localhost", at[0].port);
 	return 0;
@@ -147,11 +146,10 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	a->ticks++;
 }
 
-static int run(struct hb_process *p, void *ctx, struct hb_error *err)
+static int listen_also(struct hb_process *p, void *ctx, struct hb_error *err)
 {
 	struct admin *a = ctx;
 	struct hb_bind_address at[2];
-	struct timeval second = {1, 0};
 	size_t count;
 
 	if (read_listen(a, at, &count, err) < 0)
@@ -159,6 +157,14 @@ static int run(struct hb_process *p, void *ctx, struct hb_error *err)
 	for (size_t i = 0; i < count; i++)
 		if (hb_server_listen_tcp(p->server, at[i].host, at[i].port, NULL, err) < 0)
 			return -1;
+	return 0;
+}
+
+static int run(struct hb_process *p, void *ctx, struct hb_error *err)
+{
+	struct admin *a = ctx;
+	struct timeval second = {1, 0};
+
 	a->tick = event_new(p->base, -1, EV_PERSIST, on_tick, a);
 	if (!a->tick || event_add(a->tick, &second) < 0)
 		return hb_fail(err, "internal", "no timer could be made");
@@ -173,16 +179,14 @@ static int sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, stru
 		{HB_PATH_CONF, HB_FS_READ},         {"run", HB_FS_READ},
 	};
 
-	struct admin *a = ctx;
-
 	(void)p;
+	(void)ctx;
 	(void)err;
 	*out = (struct hb_sandbox){
 		.name = "hermes-admin",
-		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_EVENTS | (a->ports[0] ? HB_SYS_INET : 0),
+		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_EVENTS,
 		.paths = paths,
 		.path_count = sizeof paths / sizeof paths[0],
-		.tcp_bind = a->ports[0] ? a->ports : NULL, /* and it may connect nowhere */
 	};
 	return 0;
 }
@@ -199,6 +203,7 @@ int main(int argc, char **argv)
 			   .max_connections = CONNECTIONS_MAX,
 			   .crowded_ms = CROWDED_MS},
 		.open = open_admin,
+		.listen = listen_also,
 		.sandbox = sandbox,
 		.run = run,
 		.close = close_admin,

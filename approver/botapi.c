@@ -218,6 +218,24 @@ out:
 }
 
 int
+hb_bot_port(const char *api_base, uint16_t *port, struct hb_error *err)
+{
+	CURLU *u = curl_url();
+	char *text = NULL;
+	int rc = hb_bot_check_base(api_base, err);
+
+	/* Checked above, so that what follows can't fail but for memory. */
+	if (rc == 0 && (curl_url_set(u, CURLUPART_URL, api_base, 0) != CURLUE_OK ||
+			curl_url_get(u, CURLUPART_PORT, &text, CURLU_DEFAULT_PORT) != CURLUE_OK))
+		rc = hb_fail(err, "config_api_base", "the port of approver.api_base can't be told");
+	if (rc == 0)
+		*port = (uint16_t)atoi(text);
+	curl_free(text);
+	curl_url_cleanup(u);
+	return rc;
+}
+
+int
 hb_bot_new(struct event_base *base, const char *api_base, const char *ca_file, struct hb_bot **out,
 	   struct hb_error *err)
 {

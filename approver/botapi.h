@@ -35,6 +35,8 @@ struct hb_bot_call;
 
 /* https://HOST[:PORT][/PATH], or http:// to a loopback address. Code config_api_base. */
 int hb_bot_check_base(const char *api_base, struct hb_error *err);
+/* Its TCP port, written or the scheme's: the one that the approver may connect to. */
+int hb_bot_port(const char *api_base, uint16_t *port, struct hb_error *err);
 int hb_bot_new(struct event_base *base, const char *api_base, const char *ca_file,
 	       struct hb_bot **out, struct hb_error *err);
 void hb_bot_free(struct hb_bot *bot); /* calls under way are dropped without their callbacks */

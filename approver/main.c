@@ -10,9 +10,11 @@
 #include <stdlib.h>
 
 #include "approver/approver.h"
+#include "approver/botapi.h"
 #include "common/paths.h"
 
 #define PATHS_MAX 32
+#define DNS_PORT 53 /* answers that are too long for a datagram */
 
 static void *
 open_approver(struct hb_process *p, struct hb_error *err)
@@ -35,6 +37,7 @@ sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error
 		{"/usr/lib", HB_FS_READ},
 	};
 	static struct hb_sandbox_path paths[PATHS_MAX];
+	static uint16_t ports[] = {DNS_PORT, 0, 0};
 	const char *ca = hb_config_text(p->config, "approver.ca_file");
 	const char *agents = hb_config_text(p->config, "approver.agent_bot_sha256_file");
 	size_t n = 0;
@@ -47,12 +50,14 @@ sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error
 		paths[n++] = (struct hb_sandbox_path){agents, HB_FS_READ | HB_FS_OPTIONAL};
 	if (*ca)
 		paths[n++] = (struct hb_sandbox_path){ca, HB_FS_READ};
+	if (hb_bot_port(hb_config_text(p->config, "approver.api_base"), &ports[1], err) < 0)
+		return -1;
 	*out = (struct hb_sandbox){
 		.name = "hermes-approver",
 		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_INET | HB_SYS_EVENTS,
 		.paths = paths,
 		.path_count = n,
-		.tcp_connect_any = true,
+		.tcp_connect = ports,
 	};
 	return 0;
 }

@@ -85,8 +85,8 @@ hb_broker_open(struct hb_process *p, struct hb_broker **out, struct hb_error *er
 	return 0;
 }
 
-static int
-listen_tcp(struct hb_process *p, struct hb_error *err)
+int
+hb_broker_listen(struct hb_process *p, struct hb_error *err)
 {
 	const char **items;
 	size_t n = hb_config_list(p->config, "broker.listen_tcp", &items);
@@ -107,7 +107,7 @@ hb_broker_run(struct hb_process *p, struct hb_broker *b, struct hb_error *err)
 {
 	struct timeval second = {1, 0};
 
-	if (listen_tcp(p, err) < 0 || hb_flow_restore(b, err) < 0)
+	if (hb_flow_restore(b, err) < 0)
 		return -1;
 	b->tick = event_new(p->base, -1, EV_PERSIST, tick, b);
 	if (!b->tick || event_add(b->tick, &second) < 0)

@@ -171,6 +171,8 @@ json_t *hb_broker_health(struct hb_broker *b);
 
 /* main.c's parts, also used by tests */
 int hb_broker_open(struct hb_process *p, struct hb_broker **out, struct hb_error *err);
+/* broker.listen_tcp, before confinement. */
+int hb_broker_listen(struct hb_process *p, struct hb_error *err);
 int hb_broker_run(struct hb_process *p, struct hb_broker *b, struct hb_error *err);
 void hb_broker_close(struct hb_broker *b);
 /* broker.listen_tcp: numeric, loopback, or private when allowed. Fills at most max entries. */

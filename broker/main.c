@@ -31,28 +31,21 @@ sandbox(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error
 		{"policy", HB_FS_READ | HB_FS_OPTIONAL},
 		{HB_PATH_CONF, HB_FS_READ},
 	};
-	static uint16_t ports[HB_LISTEN_MAX + 1];
-	const char **items;
-	size_t n = hb_config_list(p->config, "broker.listen_tcp", &items);
-	struct hb_listen where;
 
-	for (size_t i = 0; i < n && i < HB_LISTEN_MAX; i++) {
-		if (hb_listen_parse(items[i],
-				    hb_config_bool(p->config, "broker.listen_tcp_private"), &where,
-				    err) < 0)
-			return -1;
-		ports[i] = (uint16_t)where.port;
-	}
 	*out = (struct hb_sandbox){
 		.name = "hermes-broker",
-		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_EVENTS |
-			    (n ? HB_SYS_INET : 0),
+		.syscalls = HB_SYS_BASE | HB_SYS_FILES | HB_SYS_UNIX | HB_SYS_EVENTS,
 		.paths = paths,
 		.path_count = sizeof(paths) / sizeof(paths[0]),
-		.tcp_bind = n ? ports : NULL,
 		.max_files = 2048,
 	};
 	return 0;
+}
+
+static int
+listen_also(struct hb_process *p, void *ctx, struct hb_error *err)
+{
+	return hb_broker_listen(p, err);
 }
 
 static int
@@ -78,6 +71,7 @@ main(int argc, char **argv)
 			   .route_count = hb_broker_route_count,
 			   .on_refused = hb_access_refused},
 		.open = open_broker,
+		.listen = listen_also,
 		.sandbox = sandbox,
 		.run = run,
 		.close = close_broker,

@@ -365,7 +365,11 @@ run(struct start *s, struct hb_error *err)
 	s->ctx = s->program->open(p, err);
 	if (s->ctx == NULL)
 		return code_of(err);
-	if (serve_prepare(s, err) != 0 || confine(s, err) != 0)
+	if (serve_prepare(s, err) != 0)
+		return EX_OSERR;
+	if (s->program->listen != NULL && s->program->listen(p, s->ctx, err) != 0)
+		return code_of(err);
+	if (confine(s, err) != 0)
 		return EX_OSERR;
 	if (s->program->run != NULL && s->program->run(p, s->ctx, err) != 0)
 		return code_of(err);

@@ -38,6 +38,9 @@ struct hb_program {
 	struct hb_server_options server; /* .ctx is filled in with what `open` returns; on_refused NULL: logged */
 	/* Before confinement: open files, keys, databases; fork declared workers. Returns the program's state or NULL. */
 	void *(*open)(struct hb_process *p, struct hb_error *err);
+	/* Still before confinement, with p->server made: further sockets to listen on, so that no program needs the
+	 * right to make or bind one afterwards. May be NULL. */
+	int (*listen)(struct hb_process *p, void *ctx, struct hb_error *err);
 	/* What it needs afterwards; may depend on the configuration. */
 	int (*sandbox)(struct hb_process *p, void *ctx, struct hb_sandbox *out, struct hb_error *err);
 	/* Once confined and listening: start timers and so on. May be NULL. */

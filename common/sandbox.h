@@ -44,9 +44,9 @@ struct hb_sandbox {
 	const char *const *extra;   /* further names, NULL-terminated; or NULL */
 	const struct hb_sandbox_path *paths;
 	size_t path_count;
-	bool tcp_connect_any;       /* may open TCP connections (fetcher, approver) */
+	/* Binding a TCP port is denied to all: who listens did so before it was confined. */
+	bool tcp_connect_any;        /* may open TCP connections anywhere (fetcher, ssh) */
 	const uint16_t *tcp_connect; /* else only to these ports, 0-terminated; NULL: none */
-	const uint16_t *tcp_bind;    /* ports it may listen on, 0-terminated; NULL: none */
 	uint64_t keep_caps;         /* mask of (1ULL << CAP_*) left permitted and effective; 0 for all but the installer */
 	/* The runner: everything but ptrace, bpf, keyctl, modules ... is allowed, and without HB_SYS_MOUNT mount and
 	 * namespaces neither. Without paths no Landlock domain is entered, since one forbids mounting. */

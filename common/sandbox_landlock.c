@@ -125,10 +125,10 @@ path_add(int ruleset, const struct hb_sandbox_path *p, uint64_t handled, struct 
 }
 
 static int
-ports_add(int ruleset, const uint16_t *ports, uint64_t access, struct hb_error *err)
+ports_add(int ruleset, const uint16_t *ports, struct hb_error *err)
 {
 	for (; ports != NULL && *ports != 0; ports++) {
-		struct net_port_attr attr = {.allowed_access = access, .port = *ports};
+		struct net_port_attr attr = {.allowed_access = NET_CONNECT_TCP, .port = *ports};
 
 		if (syscall(SYS_landlock_add_rule, ruleset, RULE_NET_PORT, &attr, 0) != 0)
 			return hb_fail_errno(err, "sandbox_failed",
@@ -162,9 +162,7 @@ hb_landlock_apply(const struct hb_sandbox *box, int abi, struct hb_error *err)
 	for (size_t i = 0; i < box->path_count; i++)
 		if (path_add(ruleset, &box->paths[i], attr.handled_access_fs, err) != 0)
 			goto out;
-	if (abi >= 4 && (ports_add(ruleset, box->tcp_bind, NET_BIND_TCP, err) != 0 ||
-			 (!box->tcp_connect_any &&
-			  ports_add(ruleset, box->tcp_connect, NET_CONNECT_TCP, err) != 0)))
+	if (abi >= 4 && !box->tcp_connect_any && ports_add(ruleset, box->tcp_connect, err) != 0)
 		goto out;
 	if (syscall(SYS_landlock_restrict_self, ruleset, 0) != 0) {
 		hb_fail_errno(err, "sandbox_failed", "cannot enter the Landlock domain");

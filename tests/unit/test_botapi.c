@@ -147,6 +147,19 @@ START_TEST(test_api_base)
 }
 END_TEST
 
+START_TEST(test_api_port)
+{
+	uint16_t port = 0;
+
+	ck_assert_int_eq(hb_bot_port("https://api.telegram.org", &port, NULL), 0);
+	ck_assert_uint_eq(port, 443);
+	ck_assert_int_eq(hb_bot_port("http://127.0.0.1:8081/bots/", &port, NULL), 0);
+	ck_assert_uint_eq(port, 8081);
+	ck_assert_int_eq(hb_bot_port("http://example.org:80", &port, NULL), -1);
+	ck_assert_uint_eq(port, 8081);
+}
+END_TEST
+
 static bool
 tap_of(const char *text, struct hb_tap *tap)
 {
@@ -254,6 +267,7 @@ main(void)
 	tcase_add_test(tc, test_h58_token_is_scrubbed);
 	tcase_add_test(tc, test_token_grammar);
 	tcase_add_test(tc, test_api_base);
+	tcase_add_test(tc, test_api_port);
 	tcase_add_test(tc, test_h44_taps_of_every_shape);
 	tcase_add_test(tc, test_h46_faithful_means_equal);
 	tcase_add_test(tc, test_update_numbers);
