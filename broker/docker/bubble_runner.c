@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -114,6 +115,7 @@ int hb_bubble_start_runner(struct hb_docker *d, struct hb_error *err)
 		struct hb_error why;
 		int fd = fcntl(pair[1], F_DUPFD_CLOEXEC, 64);
 
+		prctl(PR_SET_NAME, "hermes-bubble", 0, 0, 0);
 		signal(SIGTERM, SIG_DFL);
 		signal(SIGINT, SIG_IGN);
 		if (dup3(fd, 3, O_CLOEXEC) < 0 || close_range(4, ~0u, 0) < 0)

@@ -12,7 +12,7 @@
  *   HERMES_INSIDE_PORT    a TCP port of 127.0.0.1 where somebody listens
  *   HERMES_INSIDE_PID     a process that is none of the program's business
  *
- * Run by itself (`inside`, see below: HERMES_INSIDE_CONTROL) the attempts are made without a sandbox.
+ * With HERMES_INSIDE_CONTROL set the attempts are made at once and without a sandbox, in whatever program.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -23,7 +23,6 @@
 #include <sched.h>
 #include <seccomp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +38,9 @@
 #include <unistd.h>
 
 #define PATH_SIZE 512
+#define HIGH 512
 
-static char state[PATH_SIZE / 2], report_path[PATH_SIZE];
+static char state[PATH_SIZE / 2];
 static int report = -1;
 static uint16_t port;
 static pid_t outsider, peer;
@@ -97,14 +97,17 @@ proc_of(pid_t pid, const char *name, int flags)
 	return open(path, flags);
 }
 
+/* One that no process of ours keeps. */
 static long
-capset_all(void)
+raise_net_raw(void)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct data[2];
 
-	memset(data, 0xff, sizeof(data));
-	data[1].effective = data[1].permitted = data[1].inheritable = 0x1ff;
+	if (syscall(SYS_capget, &header, data) != 0)
+		return -1;
+	data[0].permitted |= 1u << CAP_NET_RAW;
+	data[0].effective |= 1u << CAP_NET_RAW;
 	return syscall(SYS_capset, &header, data);
 }
 
@@ -123,17 +126,6 @@ make_executable(void)
 	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	return page == MAP_FAILED ? 0 : mprotect(page, 4096, PROT_READ | PROT_EXEC);
-}
-
-static long
-raise_files(void)
-{
-	struct rlimit now;
-
-	if (getrlimit(RLIMIT_NOFILE, &now) != 0)
-		return -1;
-	now.rlim_cur = now.rlim_max = now.rlim_max + 1;
-	return setrlimit(RLIMIT_NOFILE, &now);
 }
 
 static long
@@ -198,10 +190,10 @@ static const struct {
 	A(read_memory), A(take_descriptor), A(signal_outsider), A(proc_environ_outsider),
 	A(proc_mem_outsider), A(proc_environ_peer), A(proc_mem_peer), A(do_mount), A(do_umount),
 	A(new_mounts), A(new_users), A(new_net), A(clone_users), A(enter_namespace), A(do_chroot),
-	A(do_pivot), A(become_root), A(become_other), A(join_group), A(capset_all), A(io_uring),
+	A(do_pivot), A(become_root), A(become_other), A(join_group), A(raise_net_raw), A(io_uring),
 	A(bpf), A(perf), A(keyctl), A(add_key), A(kexec), A(module), A(reboot), A(by_handle),
 	A(userfault), A(memory_file), A(set_clock), A(personality), A(dumpable), A(map_executable),
-	A(make_executable), A(raise_files), A(core_again), A(list_root), A(read_shadow),
+	A(make_executable), A(core_again), A(list_root), A(read_shadow),
 	A(read_home),
 };
 
@@ -295,35 +287,34 @@ read_environment(void)
 {
 	const char *to = getenv("HERMES_INSIDE_REPORT"), *from = getenv("HERMES_INSIDE_STATE"),
 		   *number = getenv("HERMES_INSIDE_PORT"), *pid = getenv("HERMES_INSIDE_PID");
+	int fd;
 
 	if (to == NULL || from == NULL || number == NULL || pid == NULL)
 		return;
-	snprintf(report_path, sizeof(report_path), "%s", to);
 	snprintf(state, sizeof(state), "%s", from);
 	port = (uint16_t)atoi(number);
 	outsider = atoi(pid);
 	unsetenv("HERMES_INSIDE_REPORT"); /* not for programs that are started from here */
+	fd = open(to, O_WRONLY | O_APPEND | O_CLOEXEC);
+	report = fcntl(fd, F_DUPFD_CLOEXEC, HIGH); /* out of the way of those that number theirs */
+	close(fd);
 	if (getenv("HERMES_INSIDE_CONTROL") != NULL) {
-		report = open(report_path, O_WRONLY | O_APPEND | O_CLOEXEC);
 		all(NULL, NULL);
 		_exit(report < 0);
 	}
 }
 
-/* The first thing that is taken away from a process is new privileges; the report can still be opened then. */
+/* Workers close what they don't know; the report stays open. */
 int
-prctl(int what, ...)
+close_range(unsigned first, unsigned last, int flags)
 {
-	unsigned long a[4];
-	va_list ap;
+	unsigned own = (unsigned)report;
 
-	va_start(ap, what);
-	for (int i = 0; i < 4; i++)
-		a[i] = va_arg(ap, unsigned long);
-	va_end(ap);
-	if (what == PR_SET_NO_NEW_PRIVS && report < 0 && report_path[0] != '\0')
-		report = open(report_path, O_WRONLY | O_APPEND | O_CLOEXEC);
-	return (int)syscall(SYS_prctl, what, a[0], a[1], a[2], a[3]);
+	if (report < 0 || own < first || own > last)
+		return (int)syscall(SYS_close_range, first, last, flags);
+	if (own > first && syscall(SYS_close_range, first, own - 1, flags) != 0)
+		return -1;
+	return own < last ? (int)syscall(SYS_close_range, own + 1, last, flags) : 0;
 }
 
 int
@@ -334,9 +325,11 @@ seccomp_load(const scmp_filter_ctx ctx)
 	if (load == NULL)
 		*(void **)&load = dlsym(RTLD_NEXT, "seccomp_load");
 	if (report >= 0) {
+		/* A child can't be waited for where they are ignored. */
+		void (*before)(int) = signal(SIGCHLD, SIG_DFL);
+
 		all(ctx, load);
-		close(report);
-		report = -1;
+		signal(SIGCHLD, before);
 	}
 	return load(ctx);
 }
