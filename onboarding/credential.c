@@ -4,9 +4,13 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <sodium.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#include "common/buf.h"
 
 /* Of a value behind "Bearer" or a cookie's name: shorter ones are words of a sentence. */
 #define WORD_MIN 6
@@ -18,6 +22,9 @@
 #define CHANGES_PERCENT 45
 #define LETTERS_RUN 24 /* letters of one size alone, so only with a spread that no words have */
 #define LETTERS_BITS 4.3
+#define MIXED_LEAST 24	/* 144 bits of base64 */
+#define MIXED_WINDOW 32 /* so that words behind a key don't dilute it */
+#define ENCODED_DEPTH 3 /* an address inside an address inside an address */
 
 /* A prefix at the beginning of a word, and how many characters of a token must follow. */
 static const struct {
@@ -99,6 +106,12 @@ static bool token_char(unsigned char c)
 {
 	return isalnum(c) || c == '_' || c == '-' || c == '.' || c == '/' || c == '+' || c == '=' ||
 	       c == '~';
+}
+
+/* Signed cookies have colons in them. */
+static bool cookie_char(unsigned char c)
+{
+	return token_char(c) || c == ':';
 }
 
 static size_t run_of(const char *p, const char *end, bool (*is)(unsigned char))
@@ -253,7 +266,7 @@ static const char *by_pair(const char *text, const char *p, const char *end)
 	len = run_of(value, end, token_char);
 	if (len >= 3 && name_before(text, p, pair_names, sizeof pair_names / sizeof pair_names[0]))
 		return "a name with a secret value";
-	if (len >= WORD_MIN &&
+	if (run_of(value, end, cookie_char) >= WORD_MIN &&
 	    name_before(text, p, cookie_names, sizeof cookie_names / sizeof cookie_names[0]))
 		return "a cookie";
 	return NULL;
@@ -319,6 +332,36 @@ static bool is_random(const char *p, size_t len)
 	return len >= LETTERS_RUN && changes == 0 && bits(p, len) >= LETTERS_BITS;
 }
 
+/*
+ * Base64 in either alphabet (RFC 4648, 4 and 5): its two signs cut a key into runs that are too
+ * short to be judged one by one. Judged without the signs, from each word on; more strictly than
+ * one run, as names with hyphens and paths are written this way too.
+ */
+static bool is_mixed(const char *p, const char *end)
+{
+	size_t count[3] = {0}, len = 0, changes = 0;
+	enum char_class before = LOWER;
+
+	for (; p < end && len < MIXED_WINDOW; p++) {
+		enum char_class now;
+
+		if (!is_alnum((unsigned char)*p)) {
+			/* One sign after the other is a ruler or a path, and no key's. */
+			if (!strchr("+/-_", *p) || !*p ||
+			    (p + 1 < end && p[1] && strchr("+/-_", p[1])))
+				break;
+			continue;
+		}
+		now = class_of((unsigned char)*p);
+		count[now]++;
+		changes += len > 0 && now != before;
+		before = now;
+		len++;
+	}
+	return len >= MIXED_LEAST && count[LOWER] && count[UPPER] && count[DIGIT] &&
+	       changes * 100 >= len * CHANGES_PERCENT;
+}
+
 static const char *at_word(const char *text, const char *p, const char *end)
 {
 	const char *name;
@@ -335,10 +378,10 @@ static const char *at_word(const char *text, const char *p, const char *end)
 	if (is_uuid(p, end))
 		return "a UUID, which some services use as a key";
 	run = run_of(p, end, is_alnum);
-	return is_random(p, run) ? "a long random string" : NULL;
+	return is_random(p, run) || is_mixed(p, end) ? "a long random string" : NULL;
 }
 
-const char *hb_credential_find(const char *text, size_t len)
+static const char *find_plain(const char *text, size_t len)
 {
 	const char *end = text + len, *name;
 
@@ -352,6 +395,46 @@ const char *hb_credential_find(const char *text, size_t len)
 			return "a URL with a user or password in it";
 	}
 	return NULL;
+}
+
+/* %3D and the like become what they stand for (RFC 3986, 2.1), in place; false: there was none. */
+static bool decode(char *text, size_t *len)
+{
+	size_t to = 0;
+
+	for (size_t from = 0; from < *len; from++, to++) {
+		char hex[3] = "";
+
+		if (text[from] == '%' && *len - from > 2 &&
+		    isxdigit((unsigned char)text[from + 1]) &&
+		    isxdigit((unsigned char)text[from + 2])) {
+			memcpy(hex, text + from + 1, 2);
+			text[to] = (char)strtol(hex, NULL, 16);
+			from += 2;
+		} else
+			text[to] = text[from];
+	}
+	if (to == *len)
+		return false;
+	*len = to;
+	return true;
+}
+
+const char *hb_credential_find(const char *text, size_t len)
+{
+	const char *name = find_plain(text, len);
+	size_t size = len;
+	char *plain;
+
+	if (name || !memchr(text, '%', len))
+		return name;
+	plain = hb_calloc(len + 1, 1);
+	memcpy(plain, text, len);
+	for (int i = 0; !name && i < ENCODED_DEPTH && decode(plain, &len); i++)
+		name = find_plain(plain, len);
+	sodium_memzero(plain, size);
+	free(plain);
+	return name;
 }
 
 int hb_credential_refuse(const char *field, const char *text, struct hb_error *err)

@@ -5,7 +5,8 @@
  *
  * Refused are forms that are known (private keys, JWTs, prefixes of well-known services, cookies,
  * Authorization values, URLs with a user part, webhooks), `password = ...` pairs, and strings of
- * letters and digits that are too long and too evenly spread to have been written by a person. A
+ * letters and digits that are too long and too evenly spread to have been written by a person, in
+ * one run or as base64 with its two signs between. Percent-encoded text is judged decoded too. A
  * UUID counts as one: some services hand them out as keys.
  */
 #ifndef HB_ONBOARDING_CREDENTIAL_H

@@ -31,6 +31,8 @@ SECRETS = {
     "url": "https://ben:" + "x7Kd93@example.org/",
     "pair": "password=" + "x7Kd93",
     "random": "x7Kd93mQ" + "pL2vNwR8sT5uYb1c",
+    "base64": "x7Kd93mQ" + "+pL2vNw/R8sT5u-Yb1cGe4",
+    "encoded": "next=%2Fx%3Fpass" + "word%3Dx7Kd93",
 }
 MARK = "x7Kd93"
 FIELDS = ("name", "service", "identity", "owner", "scopes", "query", "review_by")

@@ -50,6 +50,16 @@ static const struct {
 	{"QmFzZTY0IGxvb2tz", "IGxpa2UgdGhpcyE"},
 	{"x9y8z7w6v5u4t3s2", "r1q0p9o8"},
 	{"bqzvxkjwmhtfygcp", "lnrdsuieoa"},
+	/* Base64 whose signs leave no run of twenty; alone, behind a path, a line of a PEM body. */
+	{"q7Xw+Zk2Lp/9dRt4", "Vb+N8cYm1/Hs5JfGe0="},
+	{"q7Xw-Zk2Lp_9dRt4", "Vb-N8cYm1_Hs5JfGe0"},
+	{"https://files.example/share/q7Xw-Zk2Lp_9dRt4", "Vb-N8cYm1_Hs5JfGe0/index"},
+	{"MIIEpAIBAAKCAQ/7Yd2", "+sK9xLm4/Wq8Zt1Rb6+Nv3Hc5Jg0/Fe"},
+	/* What a browser's address bar gives away. */
+	{"next=https%3A%2F%2Fuser", "%3Apw%40example.org%2F"},
+	{"pass", "word%3dhunter2"},
+	{"redirect=%2Fcb%253Faccess_", "token%253Dabcdef"},
+	{"connect.sid%3Ds%253A", "abcdefgh"},
 };
 
 static const char *const harmless[] = {
@@ -75,6 +85,12 @@ static const char *const harmless[] = {
 	"Zo\xc3\xab \xd0\x98\xd0\xb2\xd0\xb0\xd0\xbd",
 	"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 	"00000000000000000000000000000000",
+	"return await tools.google.org.googleBen10xn.calendar.events.list({ calendarId: 'primary' })",
+	"GET /v1/Users/Me/Calendars/Primary-2026/Events",
+	"google-ben-10xn-Calendar-2027-ReadOnly-Org-V3-Primary",
+	"------------------------------------------------",
+	"q=100%25%20free%20time&fields=items(id%2Csummary)",
+	"100% of it, 5%zz, 7%",
 };
 
 START_TEST(test_secrets_are_found)
