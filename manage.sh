@@ -28,6 +28,7 @@ main() {
 }
 
 run() {
+	case $1 in quickstart | build) if wants_help; then verb_help "$1"; return; fi ;; esac
 	case $1 in
 	quickstart) quickstart ;;
 	build) install_packages build; compile ;;
@@ -118,6 +119,23 @@ TEXT
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "manage.sh: $*"; exit 2; }
+
+wants_help() {
+	local word
+	for word in "${rest[@]}"; do
+		case $word in --help | -h) return 0 ;; esac
+	done
+	return 1
+}
+
+# Asking what it would do installs nothing, builds nothing and needs no root.
+verb_help() {
+	if [ "$1" = quickstart ] && [ -x "$build/admin/hermesctl" ]; then
+		"$build/admin/hermesctl" quickstart --help
+	else
+		usage
+	fi
+}
 
 # So many arguments, else say which.
 arguments() {

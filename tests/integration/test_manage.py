@@ -97,6 +97,9 @@ class Verbs(unittest.TestCase):
             self.assertIn(verb, text)
         self.manage("no-such-verb", code=2, text=True)
 
+    def test_help_of_quickstart_when_built(self):
+        self.assertIn("--registry-mirror URL", self.manage("quickstart", "--help", text=True))
+
     def test_users(self):
         r = self.manage("set-execution-users", "0,111")
         self.assertEqual(r["users"], ["0", "111"])
@@ -284,6 +287,20 @@ class HalfAScript(unittest.TestCase):
         self.assertNotEqual(os.listdir(self.marks), [])  # the whole one does start something
         for name in os.listdir(self.marks):
             os.unlink(os.path.join(self.marks, name))
+
+    def test_help_installs_and_builds_nothing(self):
+        with open(os.path.join(self.dir, "manage.sh"), "wb") as f:
+            f.write(self.script)
+        for verb in ("quickstart", "build"):
+            for option in (["--help"], ["-h"], ["--no-input", "--help"]):
+                r = subprocess.run(["/bin/bash", os.path.join(self.dir, "manage.sh"), verb, *option], cwd=self.dir,
+                                   stdin=subprocess.DEVNULL, capture_output=True, env={"PATH": self.bin}, timeout=20)
+                started = set(os.listdir(self.marks))
+                for name in started:
+                    os.unlink(os.path.join(self.marks, name))
+                self.assertEqual(r.returncode, 0, r.stderr)
+                self.assertIn("cat", started)  # what prints it
+                self.assertLessEqual(started, {"cat", "dirname"})
 
     def test_h69_a_failure_in_a_pipe_is_not_hidden(self):
         with open(os.path.join(self.dir, "manage.sh"), "wb") as f:
