@@ -315,8 +315,10 @@ no_answer(struct hb_http *h, CURLcode rc, struct hb_error *err)
 				       host,
 				       h->req->url->http ? "plain http is only spoken on loopback"
 							 : "loopback, link-local or reserved");
-		return hb_fail(err, "unreachable", "%s can't be reached: %s", host,
-			       curl_easy_strerror(rc));
+		return hb_fail(err, "unreachable",
+			       "%s can't be reached: %s; without a way to it, name an image that lies "
+			       "on this host (oci:DIR@sha256:HEX) or a mirror (fetcher.mirrors)",
+			       host, curl_easy_strerror(rc));
 	}
 }
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import shutil
+import socket
 import tempfile
 import time
 import unittest
@@ -205,6 +206,19 @@ class H01TokenRealm(Case):
         self.registry.on("/v2/", lambda r: r.answer(302, b"", {"Location": r.path}))
         self.assertRefused(self.f.resolve(self.ref), "redirect_refused", "5 times")
         self.assertEqual(len(self.registry.requests), 6)
+
+
+class Offline(Case):
+    def test_a_registry_that_nobody_reaches_names_the_ways_around_it(self):
+        self.image()
+        with socket.socket() as taken:  # bound and not listening: refused, and nobody else's
+            taken.bind(("127.0.0.1", 0))
+            host = "127.0.0.1:%d" % taken.getsockname()[1]
+            f = self.fetcher(insecure_registries=host, retries=0)
+            answer = f.resolve(f"{host}/team/app:v1@{self.index['digest']}")
+        self.assertRefused(answer, "unreachable", host)
+        self.assertIn("oci:DIR@sha256:HEX", answer["error"])
+        self.assertIn("fetcher.mirrors", answer["error"])
 
 
 class H02ShortBody(Case):
