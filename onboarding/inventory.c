@@ -109,7 +109,7 @@ int hb_connection_set(struct hb_connection *c, enum hb_connection_field field, c
 int hb_connection_add_scope(struct hb_connection *c, const char *scope, struct hb_error *err)
 {
 	size_t len = strlen(scope);
-	char(*more)[HB_SCOPE_MAX + 1];
+	char(*more)[HB_SCOPE_MAX + 1], joined[2 * HB_SCOPE_MAX + 2];
 
 	if (len == 0 || len > HB_SCOPE_MAX)
 		return hb_fail(err, "bad_text", "each of scopes must have 1 to %d characters",
@@ -118,7 +118,10 @@ int hb_connection_add_scope(struct hb_connection *c, const char *scope, struct h
 		if (scope[i] < 0x21 || scope[i] > 0x7e)
 			return hb_fail(err, "bad_text",
 				       "each of scopes must be visible ASCII without blanks");
-	if (hb_credential_refuse("scopes", scope, err) < 0)
+	/* "Bearer" and what stands behind it, taken apart at the blank: two harmless words. */
+	snprintf(joined, sizeof joined, "%s %s", c->scope_count ? c->scopes[c->scope_count - 1] : "",
+		 scope);
+	if (hb_credential_refuse("scopes", joined, err) < 0)
 		return -1;
 	for (size_t i = 0; i < c->scope_count; i++)
 		if (strcmp(c->scopes[i], scope) == 0)

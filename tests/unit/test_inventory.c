@@ -28,6 +28,26 @@ static struct hb_connection sample(const char *name)
 	return c;
 }
 
+START_TEST(test_credentials_taken_apart_into_scopes)
+{
+	static const char *const parts[][2] = {
+		{"Bearer", "abcDEF123"}, {"basic", "dXNlcjpwYXNz"}, {"password:", "hunter2"}};
+
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+		struct hb_connection c = {0};
+		struct hb_error err = {0};
+
+		ck_assert_int_eq(hb_connection_add_scope(&c, "calendar.readonly", &err), 0);
+		ck_assert_int_eq(hb_connection_add_scope(&c, parts[i][0], &err), 0);
+		ck_assert_int_eq(hb_connection_add_scope(&c, parts[i][1], &err), -1);
+		ck_assert_str_eq(err.code, "looks_like_credential");
+		ck_assert_ptr_null(strstr(err.message, parts[i][1]));
+		ck_assert_uint_eq(c.scope_count, 2);
+		hb_connection_free(&c);
+	}
+}
+END_TEST
+
 START_TEST(test_save_and_load)
 {
 	struct hb_connection a = sample("google-ben-10xn"), b = sample("airtable-ops");
@@ -338,6 +358,7 @@ main(void)
 	Suite *s = suite_create("inventory");
 	TCase *t = test_case("inventory");
 
+	tcase_add_test(t, test_credentials_taken_apart_into_scopes);
 	tcase_add_test(t, test_save_and_load);
 	tcase_add_loop_test(t, test_damaged_file_is_refused, 0, sizeof damages / sizeof damages[0]);
 	tcase_add_test(t, test_loose_file_is_refused);
