@@ -74,9 +74,13 @@ class Image:
         return digest
 
 
-def docker_major():
-    said = subprocess.run(["dockerd", "--version"], check=True, capture_output=True, text=True).stdout
-    return int(re.search(r"version (\d+)\.", said).group(1))
+# Older ones refuse layers compressed so; Debian 12 has older ones.
+ZSTD_SINCE = {"dockerd": (23, 0), "umoci": (0, 5)}
+
+
+def version(program):
+    said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+    return tuple(int(n) for n in re.search(r"(\d+)\.(\d+)", said).groups())
 
 
 class Daemon:
@@ -246,8 +250,9 @@ class Pull:
         for case in self.CASES:
             if self.args.peers and not any(p in case[0] for p in self.args.peers):
                 continue
-            if case[2] == "dockerd" and self.args.compression == "zstd" and docker_major() < 23:
-                print("docker pull is left out: Docker before 23 can't read zstd layers")
+            needs = ZSTD_SINCE.get(case[2])
+            if self.args.compression == "zstd" and needs and version(case[2]) < needs:
+                print("%s is left out: before %d.%d it can't read zstd layers" % (case[0], *needs))
                 continue
             yield case
 
