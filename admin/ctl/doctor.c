@@ -184,7 +184,8 @@ long long ctl_status_number(const char *status, const char *name, int base)
 
 static void check_authority(struct ctl_findings *f, enum hb_peer server, uint64_t most_caps)
 {
-	char text[8192], found[192];
+	char text[8192], found[512];
+	struct hb_buf excess = HB_BUF_INIT;
 	pid_t pid = ctl_server_pid(server);
 	long long uid, caps, bounding, nnp, seccomp;
 	bool good;
@@ -198,9 +199,11 @@ static void check_authority(struct ctl_findings *f, enum hb_peer server, uint64_
 	bounding = ctl_status_number(text, "\nCapBnd:", 16);
 	nnp = ctl_status_number(text, "\nNoNewPrivs:", 10);
 	seccomp = ctl_status_number(text, "\nSeccomp:", 10);
-	snprintf(found, sizeof found, "pid %d uid %lld caps %llx bounding %llx no_new_privs %lld seccomp %lld", pid, uid, caps,
-		 bounding, nnp, seccomp);
-	good = uid == (long long)hb_peer_uid(server) && ((uint64_t)caps & ~most_caps) == 0 &&
+	good = ctl_doctor_process(f, server, pid, text, &excess);
+	snprintf(found, sizeof found, "pid %d uid %lld caps %llx bounding %llx no_new_privs %lld seccomp %lld%s%s", pid, uid, caps,
+		 bounding, nnp, seccomp, good ? "" : "; not declared:", good ? "" : excess.data);
+	hb_buf_free(&excess);
+	good = good && uid == (long long)hb_peer_uid(server) && ((uint64_t)caps & ~most_caps) == 0 &&
 	       ((uint64_t)bounding & ~most_caps) == 0 && nnp == 1 && seccomp == 2;
 	ctl_finding(f, hb_peer_name(server), found,
 	     good ? NULL : "more authority than declared: stop it and compare the program with its sandbox table");

@@ -47,13 +47,13 @@ static const struct {
 	{"inventory", "onboarding", NULL, R_OK | X_OK, HB_PEER_PROBE},
 };
 
-static size_t groups_of(const char *status, gid_t *groups)
+size_t ctl_status_groups(const char *status, gid_t *groups, size_t max)
 {
 	const char *at = strstr(status, "\nGroups:");
 	size_t count = 0;
 	char *end;
 
-	for (at = at ? at + 8 : ""; *at && *at != '\n' && count < GROUPS_MAX; at = end) {
+	for (at = at ? at + 8 : ""; *at && *at != '\n' && count < max; at = end) {
 		unsigned long gid = strtoul(at, &end, 10);
 
 		if (end == at)
@@ -68,7 +68,7 @@ static bool by_identity(const char *status, const char *path, int mode)
 {
 	uid_t uid = (uid_t)ctl_status_number(status, "\nUid:", 10);
 	gid_t gid = (gid_t)ctl_status_number(status, "\nGid:", 10), groups[GROUPS_MAX];
-	size_t count = groups_of(status, groups);
+	size_t count = ctl_status_groups(status, groups, GROUPS_MAX);
 	int answer = 1;
 	pid_t pid;
 
