@@ -340,7 +340,7 @@ class Refusals(InstallerTest):
 
     def test_who_may_call(self):
         box = self.box()
-        for uid, path, allowed in ((0, "/seal", False), (0, "/execute", False), (0, "/status", False),
+        for uid, path, allowed in ((0, "/seal", True), (0, "/execute", False), (0, "/status", False),
                                    (box.state.uid("admin"), "/execute", False)):
             self.assertNotEqual(box.call("POST", path, {}, uid=uid)[0], 200, path)
         self.assertEqual(box.call("GET", "/health", uid=0)[0], 200)
