@@ -88,7 +88,7 @@ const struct hb_config_key hb_config_keys[] = {
 	TEXT("runtime.health_body", "\"status\":\"ok\"",
 	     "Health check: text the body must hold. Empty: any body."),
 	TEXT("runtime.health_token_file", "",
-	     "Health check: file with a bearer token. Empty: none is sent."),
+	     "Health check: file with the token that is sent. Empty: none."),
 	INT("runtime.health_interval", "30", 1, 3600, "Seconds between health checks."),
 	INT("runtime.health_sustain", "5", 0, 600,
 	    "Seconds it must stay healthy before a new release counts as good."),

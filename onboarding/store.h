@@ -7,6 +7,7 @@
  *   onboarding/audit.log       chain of its own: who set, removed, edited what, by name only
  *   onboarding/inventory.json  the connections (inventory.h)
  *   onboarding/keys.json       descriptions of keys (keys.h)
+ *   onboarding/acceptance.json  the report of the last `hermesctl acceptance run`
  *   admin/reviews.json, approver/reviews.json   names and dates for those two (due.h)
  *
  * The working directory is the state directory.
@@ -22,6 +23,7 @@
 #define HB_ONBOARDING_DIR "onboarding"
 #define HB_ONBOARDING_LOCK "onboarding/lock"
 #define HB_ONBOARDING_AUDIT "onboarding/audit.log"
+#define HB_ACCEPTANCE_RECORD "onboarding/acceptance.json"
 
 /* Exclusive; waits for another hermesctl. Released by hb_close on *fd. */
 int hb_onboarding_lock(int *fd, struct hb_error *err);

@@ -237,6 +237,8 @@ CTL_COMMAND(ctl_cmd_guardrails_list);
 CTL_COMMAND(ctl_cmd_guardrails_show);
 CTL_COMMAND(ctl_cmd_guardrails_check);
 CTL_COMMAND(ctl_cmd_guardrails_diff);
+CTL_COMMAND(ctl_cmd_acceptance_run);
+CTL_COMMAND(ctl_cmd_acceptance_show);
 CTL_COMMAND(ctl_cmd_purge);
 CTL_COMMAND(ctl_cmd_images_lock);
 CTL_COMMAND(ctl_cmd_images_verify);

@@ -71,9 +71,8 @@ static void show_progress(void *arg, const char *what, int done, int total)
 	json_decref(p);
 }
 
-/* --key, else runtime.mcp_key, else the only one there is. */
-static int choose_key(struct ctl *c, const char *given, char out[HB_ONBOARDING_NAME_MAX],
-		      struct hb_error *err)
+int ctl_onboarding_key(struct ctl *c, const char *given, char out[HB_ONBOARDING_NAME_MAX],
+		       struct hb_error *err)
 {
 	struct hb_named_key *keys;
 	int n, usable = 0;
@@ -352,7 +351,7 @@ int ctl_cmd_guardrails_check(struct ctl *c, int argc, char **argv)
 	if (ctl_parse(c, "guardrails check", options, 3, argc, argv, 0, 0) < 0)
 		return CTL_USAGE;
 	if (parse_seconds(timeout, &ms, &err) < 0 || ctl_open(c, &err) < 0 ||
-	    choose_key(c, key, name, &err) < 0)
+	    ctl_onboarding_key(c, key, name, &err) < 0)
 		return ctl_error(c, &err);
 	a.deadline_ms = hb_monotonic_ms() + ms;
 	if (check(&a, &report, &err) < 0) {
@@ -397,7 +396,7 @@ int ctl_cmd_guardrails_diff(struct ctl *c, int argc, char **argv)
 	if (ctl_parse(c, "guardrails diff", options, 1, argc, argv, 0, 0) < 0)
 		return CTL_USAGE;
 	a.deadline_ms = hb_monotonic_ms() + CHECK_SECONDS * 1000;
-	if (ctl_open(c, &err) < 0 || choose_key(c, key, name, &err) < 0 ||
+	if (ctl_open(c, &err) < 0 || ctl_onboarding_key(c, key, name, &err) < 0 ||
 	    hb_guardrails_load(&all, &err) < 0 || !(record = ctl_guardrails_record(&err)))
 		goto out;
 	if (!json_object_get(record, "catalogue"))

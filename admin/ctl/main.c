@@ -49,6 +49,8 @@ const struct ctl_command ctl_commands[] = {
 	{"guardrails check", "[OPTIONS]", "prove them on the live runtime",
 	 ctl_cmd_guardrails_check},
 	{"guardrails diff", "[--key NAME]", "the runtime's tools, now and at the last check", ctl_cmd_guardrails_diff},
+	{"acceptance run", "[OPTIONS]", "does this deployment do all it was made for", ctl_cmd_acceptance_run},
+	{"acceptance show", "", "the last report", ctl_cmd_acceptance_show},
 	{"review", "", "what is due to be looked at", ctl_cmd_review},
 	{"docker list", "[--all]", "containers of this host", ctl_cmd_docker_list},
 	{"docker pull", "IMAGE@DIGEST", "have the engine download an image", ctl_cmd_docker_pull},
