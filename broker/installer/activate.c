@@ -206,14 +206,6 @@ int hb_undo_files(const struct hb_store *s, const json_t *old, struct hb_error *
 	return hb_desired_set(hb_json_bool(old, "desired", false), err);
 }
 
-static int ask_start(struct hb_work *w, const json_t *activation, struct hb_error *err)
-{
-	return hb_work_ask(w,
-			   json_pack("{s:s, s:O}", "ask", "start", "spec",
-				     json_object_get(activation, "spec")),
-			   NULL, err);
-}
-
 static const char *data_of(const json_t *activation)
 {
 	return hb_json_text(json_object_get(activation, "spec"), "data_dir", "");
@@ -232,14 +224,14 @@ int hb_undo(struct hb_work *w, const json_t *old, struct hb_error *trouble, stru
 	const json_t *activation = json_object_get(old, "activation");
 
 	memset(trouble, 0, sizeof *trouble);
-	if (hb_work_ask(w, json_pack("{s:s}", "ask", "stop"), NULL, err) < 0 ||
+	if (hb_work_stop_runtime(w, err) < 0 ||
 	    hb_undo_files(w->store, old, err) < 0 || hb_work_step(w, "undone", NULL, err) < 0)
 		return -1;
 	hb_undo_clean(old, w->operation_id);
 	if (!json_is_object(activation) || !hb_json_bool(old, "desired", false))
 		return 0;
 	if (hb_data_check(data_of(activation), false, w->runtime_uid, trouble) == 0)
-		(void)ask_start(w, activation, trouble);
+		(void)hb_work_start_runtime(w, activation, trouble);
 	return 0;
 }
 
@@ -339,10 +331,10 @@ static int switch_over(struct hb_work *w, json_t *old, const json_t *next, bool 
 	const char *data = data_of(next);
 	json_t *more;
 
-	if (hb_work_ask(w, json_pack("{s:s}", "ask", "stop"), NULL, err) < 0 ||
+	if (hb_work_stop_runtime(w, err) < 0 ||
 	    (copy && copy_data(w, old, data, err) < 0) ||
 	    (snapshot && hb_snapshot_put(data, snapshot, err) < 0) ||
-	    write_new(w, old, next, err) < 0 || ask_start(w, next, err) < 0 ||
+	    write_new(w, old, next, err) < 0 || hb_work_start_runtime(w, next, err) < 0 ||
 	    hb_data_note(data, err) < 0)
 		return -1;
 	more = json_pack("{s:{s:s, s:O}}", "result", "output", "The release is active and healthy.",
@@ -400,7 +392,7 @@ int hb_deactivate(struct hb_work *w, struct hb_error *err)
 			 "The runtime is removed; data and backups are kept.", "manifest_digest",
 			 "");
 	/* Not wanted any more before it is gone. */
-	if (hb_work_ask(w, json_pack("{s:s}", "ask", "stop"), NULL, err) == 0 &&
+	if (hb_work_stop_runtime(w, err) == 0 &&
 	    hb_desired_set(false, err) == 0 && state_save(ACTIVATION_PATH, NULL, err) == 0 &&
 	    hb_store_link_set(w->store, "current", "", err) == 0 &&
 	    hb_store_link_set(w->store, "previous", "", err) == 0)

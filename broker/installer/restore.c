@@ -21,19 +21,6 @@
 #include "common/ids.h"
 #include "common/json.h"
 
-static int ask_stop(struct hb_work *w, struct hb_error *err)
-{
-	return hb_work_ask(w, json_pack("{s:s}", "ask", "stop"), NULL, err);
-}
-
-static int ask_start(struct hb_work *w, const json_t *activation, struct hb_error *err)
-{
-	return hb_work_ask(w,
-			   json_pack("{s:s, s:O}", "ask", "start", "spec",
-				     json_object_get(activation, "spec")),
-			   NULL, err);
-}
-
 static int ask_running(struct hb_work *w, bool *running, struct hb_error *err)
 {
 	json_t *answer;
@@ -89,13 +76,13 @@ int hb_work_backup(struct hb_work *w, const char *current, json_t **result, stru
 	if (hb_data_check(data, false, 0, err) < 0 || 
 	    hb_backup_room(w->backups, w->age_fd >= 0, data, 0, err) < 0 ||
 	    hb_desired_get(&desired, err) < 0 || hb_activation_load(&activation, err) < 0 ||
-	    ask_running(w, &healthy, err) < 0 || ask_stop(w, err) < 0)
+	    ask_running(w, &healthy, err) < 0 || hb_work_stop_runtime(w, err) < 0)
 		goto out;
 	rc = hb_backup_begin(w, data, &draft, err);
 	/* It runs again while the backup is read back. One that wasn't healthy before is left to
 	 * the installer. */
 	if (desired && activation)
-		(void)ask_start(w, activation, &start);
+		(void)hb_work_start_runtime(w, activation, &start);
 	if (rc == 0)
 		rc = hb_backup_finish(w, draft, NULL, &record, err);
 	if (rc == 0 && healthy && start.code[0])
@@ -198,8 +185,8 @@ static int switch_data(struct hb_work *w, const json_t *old, const json_t *head,
 	if (hb_work_step(w, "activate", more, err) < 0)
 		return -1;
 	done = restore_result(old, head, current, start);
-	if (ask_stop(w, err) == 0 && hb_data_swap(swap, err) == 0 &&
-	    (!start || ask_start(w, activation, err) == 0) &&
+	if (hb_work_stop_runtime(w, err) == 0 && hb_data_swap(swap, err) == 0 &&
+	    (!start || hb_work_start_runtime(w, activation, err) == 0) &&
 	    hb_data_note(hb_json_text(swap, "path", ""), err) == 0)
 		rc = hb_work_step(w, "committed", json_pack("{s:O}", "result", done), err);
 	if (rc < 0)

@@ -116,6 +116,26 @@ void hb_work_progress(struct hb_work *w, const struct hb_progress *p)
 	json_decref(line);
 }
 
+static void enter_phase(struct hb_work *w, const char *name)
+{
+	hb_work_progress(w, &(struct hb_progress){.phase = name, .unit = ""});
+}
+
+int hb_work_stop_runtime(struct hb_work *w, struct hb_error *err)
+{
+	enter_phase(w, "stop");
+	return hb_work_ask(w, json_pack("{s:s}", "ask", "stop"), NULL, err);
+}
+
+int hb_work_start_runtime(struct hb_work *w, const json_t *activation, struct hb_error *err)
+{
+	enter_phase(w, "start");
+	return hb_work_ask(w,
+			   json_pack("{s:s, s:O}", "ask", "start", "spec",
+				     json_object_get(activation, "spec")),
+			   NULL, err);
+}
+
 void hb_work_main(struct hb_work *w, int (*work)(struct hb_work *, json_t **, struct hb_error *))
 {
 	struct hb_error err = {"", ""};
@@ -178,7 +198,7 @@ static int work_stop(struct hb_work *w, const char *current, json_t **result, st
 {
 	/* The wish first: whatever happens next, the payload isn't started again. */
 	if (hb_desired_set(false, err) < 0 ||
-	    hb_work_ask(w, json_pack("{s:s}", "ask", "stop"), NULL, err) < 0)
+	    hb_work_stop_runtime(w, err) < 0)
 		return -1;
 	*result = report("The runtime is stopped.", current);
 	return 0;

@@ -57,6 +57,11 @@ int hb_work_ask(struct hb_work *w, json_t *question, json_t **answer, struct hb_
 int hb_work_step(struct hb_work *w, const char *step, json_t *more /* stolen */,
 		 struct hb_error *err);
 
+/* Have the runtime stopped, or started with an activation's spec until it is healthy; each is a phase
+ * that is told. */
+int hb_work_stop_runtime(struct hb_work *w, struct hb_error *err);
+int hb_work_start_runtime(struct hb_work *w, const json_t *activation, struct hb_error *err);
+
 /* The kinds of work; each returns 0 with a result object, or -1. */
 int hb_work_operation(struct hb_work *w, json_t **result,
 		      struct hb_error *err); /* install, start, stop, restart */

@@ -251,6 +251,7 @@ class Upgrade(LifecycleTest):
         later = box.sealed("upgrade", image=self.image(box, 3))
         running = box.begin(box.sealed("upgrade", image=self.image(box, 2, "hold")))
         eventually(lambda: box.starts()[-1] == "hold", "the new release is started")
+        self.assertEqual(box.status(running)["progress"]["phase"], "start")
         waiting, answer = box.execute(later)
         self.assertEqual(answer["state"], "queued")
         self.assertEqual(box.call("POST", "/quiesce", {}, uid=0)[1]["code"], "busy")
