@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -261,10 +262,11 @@ ask_git(const char *top, const char *state, const struct stat *owner, char *line
 		return -1;
 	pid = fork();
 	if (pid == 0) {
-		if (setresgid(owner->st_gid, owner->st_gid, owner->st_gid) < 0 ||
+		if (setgroups(0, NULL) < 0 || setresgid(owner->st_gid, owner->st_gid, owner->st_gid) < 0 ||
 		    setresuid(owner->st_uid, owner->st_uid, owner->st_uid) < 0)
 			_exit(126);
 		dup2(pipes[1], 1);
+		dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), 2); /* directories it may not enter */
 		execle("/usr/bin/git", "git", "-c", "safe.directory=*", "-c", "core.fsmonitor=",
 		       "-C", top, "ls-files", "--cached", "--others", "--exclude-standard", "--",
 		       state, (char *)NULL,

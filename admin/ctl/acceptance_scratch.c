@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,24 +45,50 @@ free_port(void)
 	return port;
 }
 
+static volatile sig_atomic_t running; /* pid of the command that is waited for */
+static volatile sig_atomic_t ended;   /* we were told to: only what clears away is begun any more */
+
+/* Whoever ends this ends the command that runs; what was made is still cleared away. */
+static void
+pass_on(int number)
+{
+	ended = 1;
+	if (running > 0)
+		kill((pid_t)running, number == SIGINT ? SIGTERM : number);
+}
+
+static void
+clear_away_when_ended(void)
+{
+	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+	struct sigaction act = {.sa_handler = pass_on};
+
+	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+		sigaction(numbers[i], &act, NULL);
+}
+
 /* hermesctl itself with these arguments after --state; its exit code, -1 when it did not run.
  * quiet: nothing of what it prints on standard output is of interest. */
 static int
 again(const struct ctl_acceptance *a, const struct scratch *s, bool quiet, const char *const *args)
 {
 	const char *argv[80] = {"hermesctl", "--state", s->state, "--no-input"};
-	int n = 4, status;
+	int n = 4, status = -1;
 	pid_t pid;
 
+	if (ended && strcmp(args[0], "down") != 0)
+		return -1;
 	if (a->c->json && !quiet)
 		argv[n++] = "--json";
 	for (; *args && n < 79; args++)
 		argv[n++] = *args;
 	fflush(stdout);
 	pid = fork();
+	running = pid;
 	if (pid == 0) {
 		int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
+		setpgid(0, 0); /* what the terminal sends comes through us */
 		dup2(null, 0);
 		if (quiet)
 			dup2(a->c->json ? null : 2, 1);
@@ -70,7 +97,8 @@ again(const struct ctl_acceptance *a, const struct scratch *s, bool quiet, const
 	}
 	while (pid > 0 && waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
-			return -1;
+			break;
+	running = 0;
 	return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -118,9 +146,11 @@ copy_backup(struct ctl_acceptance *a, struct scratch *s, struct hb_error *err)
 
 	if (!name && strcmp(err->code, "not_found") != 0)
 		return -1;
+	*err = (struct hb_error){0};
 	if (!name || (end && strcmp(end, ".age") == 0)) {
-		ctl_note(a->c, name ? "The newest backup is encrypted: the instance begins empty."
-				    : "There is no backup yet: the instance begins empty.");
+		ctl_note(a->c, "%s, so the instance begins empty and knows no key of the real one.",
+			 name ? "The newest backup is encrypted"
+			      : "There is no backup yet (hermesctl runtime backup)");
 		free(name);
 		return 0;
 	}
@@ -283,6 +313,7 @@ ctl_accept_disposable(struct ctl_acceptance *a)
 	struct hb_error err = {0};
 	int code = -1;
 
+	clear_away_when_ended();
 	snprintf(s.top, sizeof s.top, "/var/tmp/hermes-acceptance-XXXXXX");
 	if (!mkdtemp(s.top)) {
 		hb_fail_errno(&err, "no_scratch", "no directory in /var/tmp");

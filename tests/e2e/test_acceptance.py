@@ -90,6 +90,14 @@ class Acceptance(unittest.TestCase):
     def results(self, lines, names):
         return {name: lines[name][0] for name in names}
 
+    def test_00_beside_it_without_a_backup(self):
+        """Nothing to copy: the key of the real one opens nothing there, and that is said."""
+        report = self.system.ctl("acceptance", "run", "--disposable", check=1)
+        lines = {line["name"]: (line["result"], line["evidence"]) for line in report["lines"]}
+        self.assertEqual([name for name, (result, _) in lines.items() if result != "pass"],
+                         ["tools", "survives restart", "survives restore"])
+        self.assertIn("refuses the key", lines["tools"][1])
+
     def test_01_everything_with_consent(self):
         before = self.system.ctl("runtime", "status", check=0)["manifest_digest"]
         lines = self.run_it("--approve", "--repull", code=0)
@@ -168,6 +176,15 @@ class Acceptance(unittest.TestCase):
         self.assertEqual({result for result, _ in lines.values()}, {"pass"}, lines)
         self.assertIn("4 connections", lines["survives restore"][1])
         self.assertEqual(self.system.runtime_pids(), pids)
+        self.assertEqual(glob.glob("/var/tmp/hermes-acceptance-*"), [])
+
+    def test_10_ended_in_between(self):
+        """What was made is cleared away all the same."""
+        p = subprocess.Popen([CTL, "--state", self.system.state, "acceptance", "run", "--disposable"],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: glob.glob("/var/tmp/hermes-acceptance-*/state/run/launcher.pid"), "the other instance")
+        p.terminate()
+        self.assertNotEqual(p.wait(120), 0)
         self.assertEqual(glob.glob("/var/tmp/hermes-acceptance-*"), [])
 
     def test_07_in_a_terminal(self):
