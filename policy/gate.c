@@ -118,6 +118,18 @@ static int check_quorum(const struct hb_grant *grant, const char *feature,
 	return 0;
 }
 
+int hb_gate_policy_fresh(const struct hb_gate *g, struct hb_error *err)
+{
+	struct hb_policy_view view;
+	int rc;
+
+	if (hb_policy_view_load(g->admin_uid, &view, err) < 0)
+		return -1;
+	rc = hb_ledger_see_generation(g->ledger, view.live.generation, err);
+	hb_policy_view_free(&view);
+	return rc;
+}
+
 /* The approver's own word, apart from grants: is everything paused, is this one taken back? Read
  * before the grant is looked at, so that a pause is a pause whatever is sent. */
 static int check_control(struct hb_gate *g, const struct hb_keyring *keys,

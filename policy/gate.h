@@ -28,6 +28,11 @@ struct hb_gate {
 /* Fill in key and keys from public/, as they are now. */
 int hb_gate_load_keys(struct hb_gate *g, struct hb_error *err);
 
+/* For health: would the policy that lies there be taken? An older one that was put back refuses every
+ * grant, and that is to be known before one is asked for. Codes: those of policy/live.h,
+ * generation_went_back. */
+int hb_gate_policy_fresh(const struct hb_gate *g, struct hb_error *err);
+
 /* What /execute carried, decoded: exact fields operation_id, feature, request, envelope. Borrowed
  * from the body. */
 struct hb_execute {

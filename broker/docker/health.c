@@ -67,6 +67,8 @@ json_t *hb_docker_health(struct hb_docker *d)
 
 	if (policy_ok && hb_executor_gate(d->executor, &gate, &err) < 0)
 		key = false;
+	else if (policy_ok)
+		policy_ok = hb_gate_policy_fresh(&gate, &err) == 0;
 	if (!policy_ok || !key)
 		snprintf(text, sizeof text, "%s", err.message);
 	else if (wanted && problem)

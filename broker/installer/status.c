@@ -87,7 +87,6 @@ json_t *hb_installer_runtime(struct hb_installer *in)
 /* The first thing that would stop an operation now; "" when none would. */
 static void find_fault(struct hb_installer *in, json_t *checks, struct hb_error *first)
 {
-	struct hb_policy_view view;
 	struct hb_gate gate;
 	struct hb_error err;
 	uint64_t bytes = 0, inodes = 0;
@@ -98,12 +97,9 @@ static void find_fault(struct hb_installer *in, json_t *checks, struct hb_error 
 	json_object_set_new(checks, "key", json_boolean(ok));
 	if (!ok)
 		*first = err;
-	ok = hb_policy_view_load(hb_peer_uid(HB_PEER_ADMIN), &view, &err) == 0;
-	if (ok) {
-		/* An older file that was put back refuses every grant: say so before one is asked for. */
-		ok = hb_ledger_see_generation(in->ledger, view.live.generation, &err) == 0;
-		hb_policy_view_free(&view);
-	}
+	gate.admin_uid = hb_peer_uid(HB_PEER_ADMIN);
+	gate.ledger = in->ledger;
+	ok = hb_gate_policy_fresh(&gate, &err) == 0;
 	json_object_set_new(checks, "policy", json_boolean(ok));
 	if (!ok && !first->code[0])
 		*first = err;

@@ -27,7 +27,8 @@
 static void health(struct hb_request *req, void *ctx)
 {
 	struct hb_ssh *s = ctx;
-	struct hb_error err;
+	struct hb_error err, why;
+	struct hb_gate gate;
 	json_t *answer, *checks, *usable = NULL, *broken = NULL, *item;
 	const char *error = NULL;
 	size_t i;
@@ -36,6 +37,8 @@ static void health(struct hb_request *req, void *ctx)
 		error = HB_SSH_PROGRAM " is missing: install the package openssh-client";
 	if (hb_profiles_list(&usable, &broken, &err) < 0)
 		error = err.message;
+	if (hb_executor_gate(s->executor, &gate, &why) < 0 || hb_gate_policy_fresh(&gate, &why) < 0)
+		error = why.message;
 	answer = hb_process_health(s->process, error);
 	checks = json_object_get(answer, "checks");
 	json_object_set_new(checks, "deployed", json_true());

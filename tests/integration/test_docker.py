@@ -194,6 +194,16 @@ class Actions(Case):
         self.assertEqual([(r["status"], r["detail"]["phase"]) for r in records], [("intent", "intent"), ("ok", "outcome")])
 
 
+class OlderPolicy(Case):
+    def test_health_tells_that_an_older_policy_was_put_back(self):
+        with open(self.box.state.file("policy/policy.json"), encoding="utf-8") as f:
+            old = f.read()
+        self.box.policy()
+        self.assertEqual(self.box.health()["status"], "ok")
+        self.box.state.write("policy/policy.json", old, 0o644, self.box.state.uid("admin"), self.box.state.uid("admin"))
+        self.assertIn("an old policy file was put back", self.box.health()["error"])
+
+
 class Timeouts(Case):
     def test_attached_run_is_ended(self):
         outcome = self.box.run("docker", run_request(IMAGE, ["/bin/sh", "-c", "echo begun; sleep 600"], name="long", timeout=8))

@@ -70,6 +70,19 @@ class SshCase(unittest.TestCase):
             return 0
 
 
+class OlderPolicy(SshCase):
+    def test_health_tells_that_an_older_policy_was_put_back(self):
+        state, admin = self.box.state, self.box.state.uid("admin")
+        with open(state.file("policy/policy.json"), encoding="utf-8") as f:
+            old = f.read()
+        new = json.dumps({**json.loads(old), "generation": json.loads(old)["generation"] + 1})
+        state.write("policy/policy.json", new, 0o644, admin, admin)
+        self.addCleanup(state.write, "policy/policy.json", new, 0o644, admin, admin)
+        self.assertEqual(self.box.call("GET", "/health")[1]["status"], "ok")
+        state.write("policy/policy.json", old, 0o644, admin, admin)
+        self.assertIn("an old policy file was put back", self.box.call("GET", "/health")[1]["error"])
+
+
 class Running(SshCase):
     def test_command_with_a_key(self):
         end = self.box.run("web", "id -un; echo err >&2; exit 3")
