@@ -59,7 +59,9 @@ static const char schema_2[] =
 	/* The newest head that was shown of each process's audit chain. */
 	"CREATE TABLE heads (process TEXT PRIMARY KEY, seq INTEGER NOT NULL, hash TEXT NOT NULL,"
 	" at INTEGER NOT NULL, alarm TEXT NOT NULL) STRICT;";
-static const char *const steps[] = {schema_1, schema_2};
+/* What waits is looked up all the time and is little beside what is kept. */
+static const char schema_3[] = "CREATE INDEX asks_waiting ON asks(n) WHERE state = 0;";
+static const char *const steps[] = {schema_1, schema_2, schema_3};
 
 #define ASK_COLUMNS                                                                                \
 	"id, capability, target, feature, action, user_id, session, digest, summary_digest, "      \

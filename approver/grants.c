@@ -74,15 +74,24 @@ sign_one(struct hb_approver *a, const char *id)
 	struct hb_error err;
 	json_t *envelope;
 	char *text, by[HB_GRANT_USERS_MAX * 24] = "";
+	bool key_usable;
 
 	if (hb_ask_find(a->decisions, id, &ask, &err) < 0)
 		return;
+	key_usable = hb_approver_key(a, &err) == 0 && !*a->key_error.code;
 	if (ask.decided_at + a->grant_life <= hb_now()) {
 		undeliverable(
 			a, &ask, "grant_expired",
-			"The decision came to nothing: the approver was down. Nothing was run.");
+			key_usable
+				? "The decision came to nothing: the approver was down. Nothing was run."
+				: "The decision came to nothing: the signing key can't be used. Nothing "
+				  "was run.");
 		return;
 	}
+	/* Others may have read it: what it signs proves nothing any more. Health says what to do; it is
+	 * tried again with the next tick. A denial can't do harm. */
+	if (!key_usable && ask.state == HB_ASK_APPROVED)
+		return;
 	fill(a, &ask, &g);
 	for (size_t i = 0, n = 0; i < g.user_count; i++)
 		n += (size_t)snprintf(by + n, sizeof(by) - n, "%s%s", i ? "," : "", g.user_ids[i]);

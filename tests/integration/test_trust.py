@@ -730,6 +730,20 @@ class TestKeys(TestReceipts):
         self.assertEqual(self.s.ctl("keys", "init", check=3)["code"], "key_exists")
         self.assertEqual(self.s.ctl("keys", "show"), before)
 
+    def test_nothing_is_approved_with_a_key_that_others_may_have_read(self):
+        op = self.s.prepared(user="111")
+        os.chmod(self.s.state.file("approver/signing.key"), 0o640)
+        self.api.tap(self.message_of(op), YES, 111)
+        wait_for("the tap", lambda: "APPROVED by" in self.message_of(op)["text"])
+        wait_for("said so", lambda: "chmod" in self.health().get("error", ""))
+        self.assertEqual([r for r in self.s.audit("approver") if r["action"] == "decision"], [])
+        denied = self.s.prepared(user="111")  # saying no needs no trust
+        self.api.tap(self.message_of(denied), NO, 111)
+        self.s.wait_state(denied, "denied")
+        self.assertEqual(self.s.operation(op)["state"], "awaiting_approval")
+        os.chmod(self.s.state.file("approver/signing.key"), 0o600)
+        self.s.wait_state(op, "approved")
+
     def test_loose_key_files(self):
         os.chmod(self.s.state.file("approver/signing.key"), 0o640)
         wait_for("said so", lambda: "chmod" in self.health().get("error", ""))
